@@ -19,7 +19,7 @@
  *
  * Threads: every function but destroy may be called from any thread at any time.  What an ended thread had cached others use again.
  * Signals and fork: no function here may be called from a signal handler.  After fork parent and child each go on with their copy, also when
- * other threads were in the middle of an operation (each may lose one element to the child); over a file or memfd source the elements
+ * other threads were in the middle of an operation (each may lose one element to the child), or this one, whose signal handler forked; over a file or memfd source the elements
  * themselves are shared between the two, so only one of them may use the slab.
  * The verbs of a source of the user's own must not call any slab.
  */

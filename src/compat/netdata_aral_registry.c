@@ -43,6 +43,8 @@ static void put_array(atomic_addr *place, const ARAL *ar)
 
 static void registry_after_fork(void)
 {
+    if (lock_is_mine(&registry.lock)) /* by a signal's handler: this thread goes on with what it was doing to the list */
+        return;
     (void)lock_reset(&registry.lock);
     ARAL *before = NULL;
     for (ARAL *ar = array_at(&registry.first); ar; before = ar, ar = array_at(&ar->next))

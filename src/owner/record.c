@@ -38,6 +38,8 @@ void *record_new(struct records *records)
         records->unused = record->unused_next;
     else
         record = fresh_locked(records);
+    if (record)
+        addr_store_relaxed(&record->thread, (uintptr_t)os_thread_pointer());
     lock_drop(&records->lock);
     if (record && os_at_thread_exit(records->end, record) != 0) {
         record_delete(records, record);
@@ -50,6 +52,7 @@ void record_delete(struct records *records, void *record_)
 {
     struct record *record = record_;
     lock_take(&records->lock);
+    addr_store_relaxed(&record->thread, 0);
     record->unused_next = records->unused;
     records->unused = record;
     lock_drop(&records->lock);
@@ -57,10 +60,18 @@ void record_delete(struct records *records, void *record_)
 
 bool records_after_fork(struct records *records)
 {
-    if (records->unused)
-        records->unused = NULL;
-    bool held = lock_reset(&records->lock);
+    bool mine = lock_is_mine(&records->lock), held = lock_reset_others(&records->lock);
     if (held)
         records->room_bytes = 0; /* where that ends is not known: it was being cut */
+    if (!mine)
+        records->unused = NULL;
+    for (struct record *record = records_first(records); record; record = record->next) {
+        uintptr_t thread = addr_load_relaxed(&record->thread);
+        if (thread == (uintptr_t)os_thread_pointer() || thread == RECORD_SHARED)
+            continue;
+        addr_store_relaxed(&record->thread, 0);
+        record->unused_next = mine ? record->unused_next : records->unused;
+        records->unused = mine ? records->unused : record;
+    }
     return held;
 }

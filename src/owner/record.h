@@ -16,13 +16,17 @@
 
 C_DECLARATIONS_BEGIN
 
+/* Whose the record is that no thread is to have. */
+#define RECORD_SHARED UINTPTR_MAX
+
 struct record {
     void *next, *unused_next; /* records of the same kind */
+    atomic_addr thread;       /* whose it is, by its thread pointer; 0: nobody's */
 };
 
 struct records {
     struct lock lock;
-    atomic_addr all;            /* at first NULL, or a record of the caller's that no thread is to have */
+    atomic_addr all;            /* at first NULL, or a record of the caller's that is RECORD_SHARED */
     size_t bytes;               /* of a record */
     void (*begin)(void *record); /* of one in fresh zeroed memory, before others see it; NULL: nothing */
     void (*end)(void *record);  /* its thread ends; record_delete() is its last act */
@@ -42,8 +46,16 @@ static inline void *records_first(const struct records *records)
  */
 void *record_new(struct records *records);
 void record_delete(struct records *records, void *record);
-/* In the child of a fork: none is unused, until those of threads that are gone are deleted.  True: somebody had the lock. */
+/*
+ * In the child of a fork: those of threads that are gone are unused.  True: another had the lock.  If this thread has it, by a signal's handler, it goes on
+ * with what it was doing to the list, and they stay nobody's.
+ */
 bool records_after_fork(struct records *records);
+
+static inline bool record_is_used(const struct record *record)
+{
+    return addr_load_relaxed(&record->thread) != 0;
+}
 
 C_DECLARATIONS_END
 #endif

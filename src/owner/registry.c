@@ -50,9 +50,10 @@ void registry_let_go(struct registry *registry)
 
 bool registry_after_fork(struct registry *registry)
 {
-    if (addr_load_relaxed(&registry->holder) != 0)
+    bool held = lock_reset_others(&registry->lock);
+    if (held)
         addr_store_relaxed(&registry->holder, 0);
-    return lock_reset(&registry->lock);
+    return held;
 }
 
 uint32_t registry_id_new(struct registry *registry)

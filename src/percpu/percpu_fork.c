@@ -147,16 +147,15 @@ static bool pool_reset(struct quire_percpu *pool)
 static void after_fork(void)
 {
     struct lock_notes notes;
-    bool lists = lock_is_mine(&percpu_pools.lock);
+    bool lists = lock_is_mine(&percpu_pools.lock), inside = percpu_threads_after_fork();
     lock_set_aside(&notes);
     my_inbox = notes.mine[LOCK_PERCPU_INBOX];
     my_pool = notes.mine[LOCK_PERCPU_POOL];
     bias_after_fork();
     percpu_give_chunks(false);
-    bool inside = !lists && registry_after_fork(&percpu_pools);
+    inside |= !lists && registry_after_fork(&percpu_pools);
     if (!lists)
         pools_mend(percpu_first);
-    inside |= percpu_threads_after_fork();
     bool lost = inside;
     for (struct quire_percpu *pool = percpu_first; pool; pool = pool->next) {
         if (pool_reset(pool) || inside) {

@@ -211,7 +211,7 @@ bool percpu_is_mine_and_inside(const struct percpu_local *local)
     return is_held && !os_is_copy();
 }
 
-/* This thread is the only one left: the others' tables are empty, and free for use. */
+/* This thread is the only one left: the others' tables are empty. */
 bool percpu_threads_after_fork(void)
 {
     bool inside = records_after_fork(&records);
@@ -220,11 +220,10 @@ bool percpu_threads_after_fork(void)
         percpu_amid = (struct percpu_amid){.changes = 0};
     }
     for (struct percpu_thread *thread = records_first(&records); thread; thread = thread->record.next) {
-        if (thread == percpu_thread_self)
+        if (record_is_used(&thread->record))
             continue;
         for (struct quire_percpu *pool = percpu_first; pool; pool = pool->next)
             thread->table[pool->id] = NULL;
-        record_delete(&records, thread);
     }
     return inside;
 }

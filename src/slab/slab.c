@@ -180,6 +180,8 @@ void slab_verify(const struct quire_slab *slab)
 {
     if (unlikely(!slab_is_live(slab)))
         slab_refuse(NULL, SLAB_E5, slab);
+    if (unlikely(u32_load_acquire(&slab_fork_is_due) != 0)) /* acquire [slab-fork] */
+        slab_fork_settle();
 }
 
 void slab_set_page_bytes_max(struct quire_slab *slab, size_t page_bytes_max)
@@ -334,7 +336,7 @@ void quire_slab_destroy(struct quire_slab *slab)
     slab_unregister(slab);
     slab_depot_forget(slab);
     slab_pages_destroy(slab);
-    registry_lock(&slab_registry);
+    slab_list_lock();
     if (slab->headers.chunks)
         (void)slab_grace(true); /* others may have been looking whose an address is, and found a header of ours */
     registry_unlock(&slab_registry);
@@ -347,7 +349,7 @@ void quire_slab_set_defrag(struct quire_slab *slab, uint32_t on)
 {
     slab_verify(slab);
     u32_store_relaxed(&slab->defrag, on != 0);
-    registry_lock(&slab_registry);
+    slab_list_lock();
     slab_collect(slab, true); /* from now on what is freed goes to its page, or to a magazine again */
     registry_unlock(&slab_registry);
 }

@@ -38,7 +38,7 @@ int slab_mags_setup(void)
 
 bool slab_mags_after_fork(void)
 {
-    return mags && lock_reset(&mags->lock);
+    return mags && slab_reset_others(mags);
 }
 
 void slab_mags_anew(void)

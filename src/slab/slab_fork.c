@@ -2,7 +2,7 @@
 /*
  * slab_fork.c - the child of a fork puts its slabs in order.
  *
- * Only the thread that forked is left; what the others had cached goes to the pages.  If one of them was inside an operation, or a lock was held,
+ * Only the thread that forked is left; what the others had cached goes to the pages.  If one of them was inside an operation, or held a lock,
  * every slab is made anew from what is always whole: the headers in use, the bits of their slots, and the marks in the slots themselves:
  *
  *     free bit |= the slot carries a mark      it was in a magazine, or on its way there
@@ -12,12 +12,31 @@
  * What such a thread was about to hand out is lost to the child: one element for each thread; one page at most that was coming or going.  Pages that
  * become empty here stay until the child uses the slab: it may call nothing at all, and the source may be locked by a handler that has not run yet.
  *
- * Locks: none: there is one thread.  Not here: the parent, which notices nothing.
+ * A thread that forked in a signal's handler, in the middle of an operation, goes on with that when the handler returns, and what it holds looks like what
+ * nobody has.  So the child does the least at first, and the rest when no operation is left to end:
+ *
+ *     in fork()                             others' locks are free, their gates nobody's; caches that another was changing are empty; a slab whose lock
+ *                                           another had is torn: nothing comes from its pages, and nothing goes there
+ *     an operation that was begun           ends with what it holds as it was, or finds no memory, and tries again
+ *     the next by the long way, any thread  under the registry's lock, and with that thread outside: the rest
+ *
+ * Locks: none in fork(): there is one thread; for the rest that, and each slab's.  Not here: the parent, which notices nothing.
  */
+#include <string.h>
+
+#include "os/os.h"
 #include "pages/source_fork.h"
 #include "slab/slab_internal.h"
 
 bool slab_is_repairing;
+atomic_u32 slab_fork_is_due;
+
+/* The thread that forked in the middle of something, while the rest is due. */
+static struct {
+    uintptr_t thread;
+    struct slab_walk *const *walks;
+    bool inside; /* another was inside of something, too */
+} amid;
 
 static void page_repair(struct slab_page *page)
 {
@@ -43,43 +62,64 @@ static void page_repair(struct slab_page *page)
     size_add_relaxed(&slab->account.mapped_bytes, slab_page_bytes(page));
 }
 
-void slab_repair(struct quire_slab *slab)
+static void lists_begin_anew(struct quire_slab *slab)
 {
-    slab_headers_after_fork(slab); /* what was coming or going is sorted out */
     for (unsigned lane = 0; lane < SLAB_LANES; lane++)
         slab->lane[lane] = (struct slab_lane){.filled = 0};
+    memset(slab->headers.roomy, 0, sizeof slab->headers.roomy);
     slab->empty = NULL;
-    slab->empties = slab->empties_low = slab->pages = slab->keep = slab->returned = slab->depot_count = 0;
-    slab->held_bytes = slab->slots = slab->free_slots = 0;
+    slab->empties = slab->empties_low = slab->depot_count = 0;
     slab->depot = slab->vacant = NULL;
+}
+
+bool slab_reset_others(struct quire_slab *slab)
+{
+    bool held = lock_reset_others(&slab->lock);
+    slab->is_torn |= held;
+    if (held)
+        lists_begin_anew(slab);
+    return held;
+}
+
+void slab_repair(struct quire_slab *slab)
+{
+    lists_begin_anew(slab);
+    slab_headers_after_fork(slab); /* what was coming or going is sorted out */
+    slab->is_torn = false;
+    slab->pages = slab->keep = slab->returned = 0;
+    slab->held_bytes = slab->slots = slab->free_slots = 0;
     size_store_relaxed(&slab->account.mapped_bytes, size_load_relaxed(&slab->account.meta_bytes));
     for (struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;)
         page_repair(page);
     slab_table_anew(slab);
 }
 
-void slab_after_fork(void)
+/* Nobody else is inside of anything.  True: somebody was. */
+static bool others_reset(bool goes_on)
 {
-    struct lock_notes notes;
     bool lists = lock_is_mine(&slab_registry.lock); /* this thread goes on with what it was doing to the list */
-    lock_set_aside(&notes);
-    slab_is_repairing = true;
-    slab_shared_after_fork();
-    u32_store_relaxed(&slab_pending, 0);
     bool inside = !lists && registry_after_fork(&slab_registry);
     if (!lists)
         slabs_mend(slab_first);
-    inside |= slab_threads_after_fork();
+    inside |= slab_threads_after_fork(goes_on);
     inside |= slab_mags_after_fork();
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
-        inside |= lock_reset(&slab->lock);
-    if (inside) {
-        source_fork_lose();
+        inside |= slab_reset_others(slab);
+    return inside;
+}
+
+/* The thread that forked is outside. */
+static void rest(const struct slab_walk *walks)
+{
+    slab_is_repairing = true;
+    if (amid.inside)
         slab_mags_anew();
-    }
-    for (struct quire_slab *slab = inside ? slab_first : NULL; slab; slab = slab->next)
+    for (struct quire_slab *slab = amid.inside ? slab_first : NULL; slab; slab = slab->next) {
+        lock_take(&slab->lock);
         slab_repair(slab);
-    slab_threads_adopt(inside);
+        lock_drop(&slab->lock);
+    }
+    slab_threads_adopt(amid.inside);
     bool straight = !bias_works(); /* the child has no barrier */
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next) {
         if (straight && !slab->straight) {
@@ -93,7 +133,46 @@ void slab_after_fork(void)
         for (struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;)
             page->pins = 0;
     }
-    slab_walks_after_fork();
+    slab_walks_after_fork(walks);
     slab_is_repairing = false;
+    amid.inside = false;
+    u32_store_release(&slab_fork_is_due, 0); /* release [slab-fork] */
+}
+
+static void rest_visited(struct slab_thread *thread, void *unused)
+{
+    bool lives = addr_load_relaxed(&thread->record.thread) == amid.thread || (uintptr_t)os_thread_pointer() == amid.thread;
+    (void)unused;
+    rest(lives ? *amid.walks : NULL);
+}
+
+void slab_fork_rest(void)
+{
+    slab_visit(slab_thread_of(amid.thread), rest_visited, NULL, true);
+}
+
+void slab_fork_settle(void)
+{
+    slab_list_lock();
+    registry_unlock(&slab_registry);
+}
+
+void slab_after_fork(void)
+{
+    struct lock_notes notes;
+    bool goes_on = slab_thread_is_amid();
+    slab_shared_after_fork();
+    u32_store_relaxed(&slab_pending, 0);
+    amid.inside |= others_reset(goes_on);
+    amid.thread = (uintptr_t)os_thread_pointer();
+    amid.walks = slab_walks();
+    if (amid.inside)
+        source_fork_lose();
+    if (goes_on) {
+        u32_store_relaxed(&slab_fork_is_due, 1);
+        return;
+    }
+    lock_set_aside(&notes);
+    rest(*amid.walks);
     lock_take_up(&notes);
 }

@@ -51,7 +51,7 @@ static size_t count_places(struct quire_slab *slab, const void *slot)
 {
     struct search search = {.slab = slab, .slot = slot};
     struct slab_place place;
-    registry_lock(&slab_registry);
+    slab_list_lock();
     slab_visit_all(search_thread, &search, true);
     slab_lock(slab);
     search.found += magazines_have(slab->depot, slot);

@@ -155,6 +155,7 @@ struct CACHE_ALIGNED quire_slab {
     uint32_t pages, filed_by_fullness; /* the lanes' buckets are in use */
     size_t table_lost; /* entries of pages that others have had since */
     bool wakes; /* a tick is wanted, when the lock is dropped */
+    bool is_torn; /* in the child of a fork: see slab_fork.c */
     size_t uneven_bytes; /* what it held when its pages lay too badly for long steps; 0: they never did */
     uint64_t turns; /* how often it was locked */
     size_t held_bytes;
@@ -195,19 +196,22 @@ void slab_unlock(struct quire_slab *slab);
  */
 typedef void slab_visit_fn(struct slab_thread *thread, void *arg);
 bool slab_visit_all(slab_visit_fn *fn, void *arg, bool patient);
+bool slab_visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool patient); /* one of them, after a barrier */
 /* How many slots threads have cached, each counted with its record locked and the thread perhaps inside its short way; to *caches are added their caches. */
 size_t slab_caches_count(const struct quire_slab *slab, size_t *caches);
 struct slab_cache *slab_visited_cache(const struct slab_thread *thread, const struct quire_slab *slab); /* NULL: it has none */
+struct slab_thread *slab_thread_of(uintptr_t thread); /* the record of the thread with this pointer, or the shared one */
 void slab_thread_detach(struct slab_thread *thread); /* the visited thread has nothing left in its caches */
 size_t slab_thread_bytes(void); /* of all threads' caches */
 
 void slab_gate_set(struct quire_slab *slab); /* after its id: where its gates are */
 /* Every operation that was going on has ended when this returns true; patient: wait for it, also long.  Under the registry's lock. */
 bool slab_grace(bool patient);
-bool slab_threads_after_fork(void);
+bool slab_thread_is_amid(void); /* the calling thread, in whose signal handler this is: of an operation */
+bool slab_threads_after_fork(bool goes_on); /* the calling thread, with that */
 void slab_threads_adopt(bool anew); /* in the child: what the vanished threads' caches hold goes to the pages; anew: everybody's is forgotten */
 bool slab_is_live(const struct quire_slab *slab);
-/* E5 when this is no live slab. */
+/* An operation begins, by its long way, and holds nothing: in the child of a fork what is due is done.  E5 when this is no live slab. */
 void slab_verify(const struct quire_slab *slab);
 
 /* ---- slab_registry.c ---- */
@@ -216,6 +220,7 @@ int slab_register(struct quire_slab *slab);   /* gives it an id; -ENOMEM */
 void slab_unregister(struct quire_slab *slab); /* no thread's caches know it any more */
 LIST_OF(slabs, struct quire_slab, next, prev);
 extern struct registry slab_registry;
+void slab_list_lock(void); /* the registry's; holding nothing of slabs */
 extern struct quire_slab *slab_first; /* the youngest */
 /* fn for each slab, the youngest first, until it returns false.  Under the registry's lock: fn may look at the slab and do nothing else. */
 void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg);
@@ -239,7 +244,10 @@ size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words);
 
 /* ---- slab_fork.c ---- */
 
-extern bool slab_is_repairing; /* in the child's handler: nothing is given back, and no clock is started */
+extern bool slab_is_repairing; /* in the child: nothing is given back, and no clock is started */
+extern atomic_u32 slab_fork_is_due; /* what vanished threads left is repaired when the thread that forked has done what it was in the middle of */
+void slab_fork_rest(void);   /* it has, or is waited for; under the registry's lock */
+void slab_fork_settle(void); /* the same, holding nothing */
 
 /* ---- slab_page.c: the life of a page; under slab->lock ---- */
 
@@ -309,7 +317,9 @@ void slab_put_one(struct quire_slab *slab, void *element);
 
 /* ---- slab_look.c ---- */
 
-void slab_walks_after_fork(void);
+struct slab_walk;
+struct slab_walk *const *slab_walks(void); /* the calling thread's */
+void slab_walks_after_fork(const struct slab_walk *walks); /* of the one thread that there is */
 
 /* ---- slab_free.c ---- */
 
@@ -338,6 +348,7 @@ void slab_collect(struct quire_slab *slab, bool patient); /* what all threads ha
 
 void slab_after_fork(void);
 void slab_repair(struct quire_slab *slab); /* nobody has any magazine of it */
+bool slab_reset_others(struct quire_slab *slab); /* true: another had its lock */
 
 /* ---- small things ---- */
 

@@ -117,25 +117,29 @@ void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg)
 
 /* ---- walking ---- */
 
-struct walk {
+struct slab_walk {
     struct quire_slab *slab;
-    struct walk *outer; /* of the same thread, which called this one */
+    struct slab_walk *outer; /* of the same thread, which called this one */
     struct slab_page *page; /* pinned */
     struct page_look seen;  /* its live slots when it was looked at */
 };
 
-static THREAD_LOCAL struct walk *walks __attribute__((tls_model("initial-exec")));
+static THREAD_LOCAL struct slab_walk *walks __attribute__((tls_model("initial-exec")));
 
-/* The child of a fork has only its own thread's walks. */
-void slab_walks_after_fork(void)
+struct slab_walk *const *slab_walks(void)
 {
-    for (struct walk *walk = walks; walk; walk = walk->outer)
+    return &walks;
+}
+
+void slab_walks_after_fork(const struct slab_walk *walks_left)
+{
+    for (const struct slab_walk *walk = walks_left; walk; walk = walk->outer)
         if (walk->page)
             walk->page->pins++;
 }
 
 /* Go on to the page after the pinned one, or the first; false at the end. */
-static bool walk_next(struct walk *walk)
+static bool walk_next(struct slab_walk *walk)
 {
     slab_lock(walk->slab);
     struct slab_page *page = slab_page_after(walk->slab, walk->page);
@@ -151,14 +155,14 @@ static bool walk_next(struct walk *walk)
 }
 
 /* Freed since the page was looked at, by fn itself: a sanitizer lets nobody read it. */
-static bool is_refused(const struct walk *walk, const void *element)
+static bool is_refused(const struct slab_walk *walk, const void *element)
 {
     return walk->slab->watched && !quire_slab_owns(walk->slab, element);
 }
 
 int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg), void *arg)
 {
-    struct walk walk = {.slab = slab};
+    struct slab_walk walk = {.slab = slab};
     int stop = 0;
     slab_verify(slab);
     if (!fn)
@@ -294,7 +298,7 @@ const char *quire_slab_check(struct quire_slab *slab)
     slab_unlock(slab);
     if (verdict.wrong || slab->straight)
         return verdict.wrong;
-    registry_lock(&slab_registry);
+    slab_list_lock();
     slab_visit_all(check_thread, &verdict, true);
     registry_unlock(&slab_registry);
     return verdict.wrong;

@@ -39,7 +39,9 @@ bool slab_unmark_bit(struct slab_page *page, size_t slot)
     if (!bits_test(slab_marks(page), slot))
         return false;
     bits_clear_one(slab_marks(page), slot);
-    if (page->state == PAGE_PARTIAL) {
+    if (unlikely(page->slab->is_torn)) {
+        /* it rejoins when it is let go the next time */
+    } else if (page->state == PAGE_PARTIAL) {
         slab_page_unlink(page);
         slab_page_rejoin(page);
         slab_page_link(page);

@@ -246,6 +246,8 @@ static void empties_remove(struct quire_slab *slab, struct slab_page *page)
 
 struct slab_page *slab_page_next(struct quire_slab *slab, unsigned lane)
 {
+    if (unlikely(slab->is_torn))
+        return NULL;
     struct slab_page *page = pick(slab, lane);
     if (!page && (page = slab->empty) != NULL)
         empties_remove(slab, page);
@@ -313,6 +315,8 @@ void slab_page_put(struct slab_page *page, size_t slot)
 {
     struct quire_slab *slab = page->slab;
     uint64_t bit = UINT64_C(1) << slot % WORD_BITS;
+    if (unlikely(slab->is_torn))
+        return; /* its mark says it */
     if (unlikely(page->free[slot / WORD_BITS] & bit))
         slab_refuse(slab, SLAB_E1, slab_slot_at(page, slot));
     page->free[slot / WORD_BITS] |= bit;
@@ -411,6 +415,8 @@ static void empties_push(struct quire_slab *slab, struct slab_page *page)
 
 void slab_page_settle(struct slab_page *page)
 {
+    if (unlikely(page->slab->is_torn))
+        return;
     if (page->free_count == page->slot_count && !slab_is_home(page))
         empties_push(page->slab, page);
     else if (page->free_count != 0)

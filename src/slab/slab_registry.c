@@ -16,9 +16,16 @@ struct registry slab_registry = {.lock = LOCK_INIT(LOCK_REGISTRY), .ids = ids, .
 struct quire_slab *slab_first;
 atomic_u32 slab_pending, slab_any;
 
-void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg)
+void slab_list_lock(void)
 {
     registry_lock(&slab_registry);
+    if (unlikely(u32_load_relaxed(&slab_fork_is_due) != 0))
+        slab_fork_rest();
+}
+
+void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg)
+{
+    slab_list_lock();
     for (const struct quire_slab *slab = slab_first; slab && fn(slab, arg); slab = slab->next) {
     }
     registry_unlock(&slab_registry);
@@ -26,7 +33,7 @@ void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg)
 
 int slab_register(struct quire_slab *slab)
 {
-    registry_lock(&slab_registry);
+    slab_list_lock();
     uint32_t id = registry_id_new(&slab_registry);
     if (id != REGISTRY_FULL) {
         slab->id = id;
@@ -53,7 +60,7 @@ static void forget(struct slab_thread *thread, void *slab)
 
 void slab_unregister(struct quire_slab *slab)
 {
-    registry_lock(&slab_registry);
+    slab_list_lock();
     uint32_t id = slab->id;
     if (unlikely(id == REGISTRY_FULL))
         slab_refuse(NULL, SLAB_E5, slab); /* ended by another thread at this moment */

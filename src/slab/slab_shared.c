@@ -64,5 +64,5 @@ void quire_slab_shared_release(struct quire_slab *slab)
 
 void slab_shared_after_fork(void)
 {
-    lock_reset(&shared_lock);
+    (void)lock_reset_others(&shared_lock);
 }

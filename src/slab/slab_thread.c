@@ -37,7 +37,7 @@
 enum { PATIENCE_SPINS = 100, NAP_NS = 50000 };
 
 static struct slab_thread thread_none;
-static struct slab_thread thread_shared = {.lock = LOCK_INIT(LOCK_THREAD)};
+static struct slab_thread thread_shared = {.record.thread = {RECORD_SHARED}, .lock = LOCK_INIT(LOCK_THREAD)};
 THREAD_LOCAL struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
 
 /* Nothing can be had from it, and it has room for nothing. */
@@ -129,10 +129,11 @@ static size_t caches_bytes(uint32_t count)
 
 void slab_thread_detach(struct slab_thread *thread)
 {
-    if (thread->count)
-        os_unmap(thread->caches, caches_bytes(thread->count));
-    thread->caches = NULL;
+    uint32_t count = thread->count;
     thread->count = 0;
+    atomic_fence_signal(); /* the child of a fork looks at so many */
+    if (count)
+        os_unmap(thread->caches, caches_bytes(count));
 }
 
 /* Moved, with the small magazines in them; the keys go along, and so do the marks. */
@@ -167,6 +168,7 @@ static bool caches_grow(struct slab_thread *thread, uint32_t id)
         slab_cache_init(&caches[i], NULL);
     slab_thread_detach(thread);
     thread->caches = memory;
+    atomic_fence_signal();
     thread->count = count;
     u32_store_relaxed(&thread->closed, 1); /* all gates lead elsewhere now */
     return true;
@@ -177,7 +179,7 @@ static void thread_end(void *record)
 {
     struct slab_thread *thread = record;
     slab_thread_self = &thread_shared;
-    registry_lock(&slab_registry); /* no slab is destroyed meanwhile */
+    slab_list_lock(); /* no slab is destroyed meanwhile */
     thread_lock(thread);
     gates_close(thread);
     thread->gates = NULL;
@@ -288,7 +290,7 @@ static bool wait_inactive(const struct slab_thread *thread, bool patient)
     return true;
 }
 
-static bool visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool patient)
+bool slab_visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool patient)
 {
     if (patient)
         lock_take(&thread->lock);
@@ -316,7 +318,7 @@ bool slab_visit_all(slab_visit_fn *fn, void *arg, bool patient)
     if (bias_works())
         os_barrier();
     for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next)
-        all &= visit(thread, fn, arg, patient);
+        all &= slab_visit(thread, fn, arg, patient);
     return all;
 }
 
@@ -355,18 +357,57 @@ bool slab_grace(bool patient)
 
 /* ---- the child of a fork ---- */
 
+static bool is_in_gate(void)
+{
+    uint32_t active = u32_load_relaxed(&slab_thread_self->active);
+    for (uint32_t i = 0; i < SLAB_GATES; i++)
+        active |= u32_load_relaxed(&slab_gates[i].active);
+    return active != 0;
+}
+
+bool slab_thread_is_amid(void)
+{
+    bool amid = is_in_gate();
+    for (int rank = LOCK_REGISTRY; rank <= LOCK_RECORDS; rank++)
+        amid |= lock_mine[rank] != NULL;
+    return amid && !os_is_copy(); /* nobody goes on with it there */
+}
+
+/* What was being done to them is not known: they have nothing, and it comes back with the rest. */
+static void caches_begin_anew(struct slab_thread *thread)
+{
+    for (uint32_t id = 0; id < thread->count; id++)
+        if (cache_at(thread, id)->slab)
+            slab_cache_init(cache_at(thread, id), cache_at(thread, id)->slab);
+}
+
+struct slab_thread *slab_thread_of(uintptr_t pointer)
+{
+    struct slab_thread *thread = threads_first();
+    while (thread != &thread_shared && addr_load_relaxed(&thread->record.thread) != pointer)
+        thread = thread->record.next;
+    return thread;
+}
+
 /* True: a thread that is no more was inside an operation. */
-bool slab_threads_after_fork(void)
+bool slab_threads_after_fork(bool goes_on)
 {
     bool inside = records_after_fork(&records);
     bias_after_fork();
-    holding = NULL;
-    locking = NULL;
+    if (!goes_on) {
+        holding = NULL;
+        locking = NULL;
+    }
     for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next) {
-        inside |= lock_reset(&thread->lock);
-        if (thread != slab_thread_self) /* its storage is still where it was: no thread has begun since */
-            inside |= is_inside(thread);
-        u32_store_relaxed(&thread->active, 0);
+        bool torn = lock_reset_others(&thread->lock);
+        if (thread != slab_thread_self && thread != &thread_shared && !record_is_used(&thread->record)) {
+            inside |= is_inside(thread); /* its storage is still where it was: no thread has begun since */
+            u32_store_relaxed(&thread->active, 0);
+            thread->gates = NULL;
+        }
+        if (torn)
+            caches_begin_anew(thread);
+        inside |= torn;
     }
     return inside;
 }
@@ -375,7 +416,7 @@ void slab_threads_adopt(bool anew)
 {
     bool without = !bias_works();
     for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next) {
-        bool gone = thread != slab_thread_self && thread != &thread_shared;
+        bool gone = !record_is_used(&thread->record);
         for (uint32_t id = 0; id < thread->count; id++) {
             struct slab_cache *cache = cache_at(thread, id);
             if (cache->slab && anew)
@@ -385,11 +426,8 @@ void slab_threads_adopt(bool anew)
             if (without)
                 slab_cache_init(cache, NULL); /* its slab may end without asking here */
         }
-        if (gone) {
+        if (gone)
             slab_thread_detach(thread);
-            thread->gates = NULL;
-            record_delete(&records, thread);
-        }
         gates_close(thread);
         gates_open(thread);
     }

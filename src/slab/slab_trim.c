@@ -73,7 +73,7 @@ static size_t trim_locked(struct quire_slab *slab, bool patient)
 
 static size_t trim(struct quire_slab *slab, bool patient)
 {
-    registry_lock(&slab_registry);
+    slab_list_lock();
     size_t freed = trim_locked(slab, patient);
     (void)slab_mags_trim();
     registry_unlock(&slab_registry);
@@ -167,7 +167,7 @@ static size_t mapped_now(void)
 static size_t clock_tick(void)
 {
     bool left = false;
-    registry_lock(&slab_registry);
+    slab_list_lock();
     size_t before = mapped_now();
     u32_store_relaxed(&slab_pending, 0);
     atomic_fence_seq_cst();
@@ -194,7 +194,7 @@ static size_t clock_tick(void)
 static size_t clock_trim(void)
 {
     size_t freed = 0;
-    registry_lock(&slab_registry);
+    slab_list_lock();
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         freed += trim_locked(slab, false);
     freed += slab_mags_trim();

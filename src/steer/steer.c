@@ -35,6 +35,7 @@ bool steer_start(const char *path, const struct steer_opts *opts, char why[STEER
     }
     for (uint32_t i = 0; i < steer_plan.sites; i++)
         steer_pool_of[TARGET_SITE + i] = opts->control ? 0 : (uint8_t)steer_plan.pool_first[i];
+    steer_threads_start();
     steer_nobody.hot_part = STEER_NO_PART;
     steer_plan.control = opts->control;
     steer_plan.counts = opts->counts;

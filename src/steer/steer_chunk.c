@@ -105,6 +105,7 @@ static void list_shared(struct steer_pool *pool, struct steer_chunk *chunk)
     chunk->next = pool->shared;
     if (chunk->next)
         chunk->next->prev = chunk;
+    atomic_fence_signal(); /* the child of a fork follows it forwards */
     pool->shared = chunk;
     lock_drop(&pool->lock);
 }
@@ -145,19 +146,27 @@ void steer_chunk_dead(struct steer_chunk *chunk)
 void steer_chunk_share(struct steer_lane *lane, struct steer_chunk *chunk)
 {
     uint64_t mine = (uint64_t)(int64_t)chunk->left;
+    steer_count_begin(chunk);
     addr_store_relaxed(&chunk->owner, 0); /* first: in the child of a fork our record is another thread's, which must not take it for its own */
     atomic_fence_signal();
     steer_lane_drop(lane, chunk);
     steer_thread_forget(chunk);
     list_shared(&steer_plan.pool[chunk->pool], chunk);
-    if (u64_add_seq_cst(&chunk->balance, mine) + mine == 0)
+    bool dead = u64_add_seq_cst(&chunk->balance, mine) + mine == 0;
+    steer_count_end();
+    if (dead)
         steer_chunk_dead(chunk);
 }
 
-/* A thread that vanished may have been about to share the chunk, or to count what it had freed in it: the tags say what lives. */
+/*
+ * A thread that vanished may have been about to share the chunk, or to count what it had freed in it: the tags say what lives.  Where this thread is about
+ * to, in a signal's handler, it goes on with that, and what others had not counted stays.
+ */
 static void shared_after_fork(struct steer_chunk *chunk)
 {
     uint64_t blocks;
+    if (chunk == steer_counting)
+        return;
     addr_store_relaxed(&chunk->owner, 0);
     u64_store_relaxed(&chunk->balance, steer_chunk_live(chunk, &blocks));
 }
@@ -166,8 +175,8 @@ void steer_pools_after_fork(void)
 {
     for (uint32_t i = 1; i <= steer_plan.pools; i++) {
         struct steer_pool *pool = &steer_plan.pool[i];
-        (void)lock_reset(&pool->lanes_lock);
-        if (lock_reset(&pool->lock)) {
+        (void)lock_reset_others(&pool->lanes_lock);
+        if (lock_reset_others(&pool->lock)) {
             pool->shared = NULL;
             pool->epoch++;
         }

@@ -86,10 +86,13 @@ static NOINLINE void free_shared(struct steer_chunk *chunk, const void *p)
     uint8_t *at = steer_tag_at(chunk, p);
     if (unlikely((uintptr_t)p % STEER_GRAIN != 0))
         refuse(chunk, TAG_NONE, p);
+    steer_count_begin(chunk);
     unsigned tag = __atomic_exchange_n(at, TAG_FREED, __ATOMIC_ACQ_REL);
     if (unlikely(!is_live(tag)))
         refuse(chunk, tag, p);
-    if (unlikely(u64_add_seq_cst(&chunk->balance, -(uint64_t)tag) == tag)) { /* release [steer-balance] */
+    bool dead = u64_add_seq_cst(&chunk->balance, -(uint64_t)tag) == tag; /* release [steer-balance] */
+    steer_count_end();
+    if (unlikely(dead)) {
         int kept = errno;
         steer_chunk_dead(chunk);
         errno = kept;

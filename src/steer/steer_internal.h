@@ -37,6 +37,7 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "os/os.h"
+#include "owner/record.h"
 #include "pages/pagemap.h"
 #include "steer/steer.h"
 
@@ -102,11 +103,11 @@ struct steer_count {
 };
 
 struct steer_thread {
+    struct record record;
     struct steer_lane lane[STEER_POOLS_MAX]; /* that of pool 0 is empty */
     /* The chunk of this thread in which it freed last, and which part of memory that was; STEER_NO_PART: none. */
     struct steer_chunk *hot;
     uintptr_t hot_part;
-    struct steer_thread *next, *idle_next; /* all records: the list only grows */
     uint64_t frees, timed_frees, timed_ticks;
     struct steer_count count[]; /* by target; blocks and bytes only where that was asked for */
 };
@@ -226,6 +227,18 @@ static ALWAYS_INLINE uint64_t steer_freed_by_others(const struct steer_chunk *ch
 /* ---- steer_thread.c ---- */
 struct steer_thread *steer_thread_get(void); /* NULL: this thread has none */
 struct steer_thread *steer_threads(void);
+/* The chunk whose balance this thread is changing, for the child of a fork in a signal's handler; NULL: none. */
+extern THREAD_LOCAL const struct steer_chunk *steer_counting __attribute__((tls_model("initial-exec")));
+static inline void steer_count_begin(const struct steer_chunk *chunk)
+{
+    steer_counting = chunk;
+    atomic_fence_signal();
+}
+static inline void steer_count_end(void)
+{
+    atomic_fence_signal();
+    steer_counting = NULL;
+}
 /* A chunk that this thread has no longer. */
 static inline void steer_thread_forget(const struct steer_chunk *chunk)
 {
@@ -233,6 +246,7 @@ static inline void steer_thread_forget(const struct steer_chunk *chunk)
         steer_self->hot_part = STEER_NO_PART;
 }
 void steer_threads_after_fork(void);
+void steer_threads_start(void); /* how large a record is: after the plan was read */
 
 /* ---- steer_waste.c ---- */
 bool steer_waste_is_too_much(unsigned pool_idx, struct steer_lane *lane); /* asked before the lane gets a chunk; it has no current one */

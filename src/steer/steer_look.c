@@ -19,7 +19,7 @@ static uint64_t load(const uint64_t *word)
 static struct steer_count count_of(unsigned site)
 {
     struct steer_count sum = {0};
-    for (const struct steer_thread *record = steer_threads(); record; record = record->next) {
+    for (const struct steer_thread *record = steer_threads(); record; record = record->record.next) {
         sum.blocks += load(&record->count[site].blocks);
         sum.bytes += load(&record->count[site].bytes);
         sum.fallbacks += load(&record->count[site].fallbacks);
@@ -54,7 +54,7 @@ static void pool_stats(unsigned pool_idx, struct steer_stats *out, uint64_t *are
     uint64_t live = live_of(pool->shared, &out->live_bytes);
     lock_drop(&pool->lock);
     lock_take(&pool->lanes_lock); /* a chunk that its owner gives back is another's memory at once */
-    for (const struct steer_thread *record = steer_threads(); record; record = record->next)
+    for (const struct steer_thread *record = steer_threads(); record; record = record->record.next)
         live += live_of(record->lane[pool_idx].chunks, &out->live_bytes);
     lock_drop(&pool->lanes_lock);
     out->live_blocks += live;
@@ -85,7 +85,7 @@ void steer_stats(struct steer_stats *out)
         pool_stats(i, out, &arena_live);
     out->needless_frees = arena_blocks > arena_live ? arena_blocks - arena_live : 0;
     uint64_t ticks = 0;
-    for (const struct steer_thread *record = steer_threads(); record; record = record->next) {
+    for (const struct steer_thread *record = steer_threads(); record; record = record->record.next) {
         out->timed_frees += record->timed_frees;
         ticks += record->timed_ticks;
     }

@@ -136,5 +136,5 @@ uint32_t steer_learnt(void)
 
 void steer_sites_after_fork(void)
 {
-    lock_reset(&steer_lock);
+    (void)lock_reset_others(&steer_lock);
 }

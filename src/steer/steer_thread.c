@@ -20,16 +20,22 @@
 
 struct steer_thread steer_nobody; /* steer_start() fills it in */
 THREAD_LOCAL struct steer_thread *steer_self __attribute__((tls_model("initial-exec"))) = &steer_nobody;
+THREAD_LOCAL const struct steer_chunk *steer_counting __attribute__((tls_model("initial-exec")));
 static THREAD_LOCAL uint32_t steer_state __attribute__((tls_model("initial-exec")));
 enum { STATE_NEW, STATE_REGISTERING, STATE_REGISTERED, STATE_ENDED };
 
-static struct lock threads_lock = LOCK_INIT(LOCK_STEER_THREADS);
-static atomic_addr threads;
-static struct steer_thread *idle;
+static void record_begin(void *record);
+static void thread_end(void *record);
+static struct records records = {.lock = LOCK_INIT(LOCK_STEER_THREADS), .begin = record_begin, .end = thread_end};
 
 struct steer_thread *steer_threads(void)
 {
-    return (struct steer_thread *)addr_load_acquire(&threads); /* acquire [steer-threads] */
+    return records_first(&records);
+}
+
+static void record_begin(void *record)
+{
+    ((struct steer_thread *)record)->hot_part = STEER_NO_PART;
 }
 
 static void lane_leave(struct steer_pool *pool, struct steer_lane *lane)
@@ -44,46 +50,15 @@ static void lane_leave(struct steer_pool *pool, struct steer_lane *lane)
     memset(lane, 0, sizeof *lane);
 }
 
-static void thread_end(void *unused)
+static void thread_end(void *record)
 {
-    (void)unused;
-    struct steer_thread *self = steer_self;
+    struct steer_thread *self = record;
     steer_state = STATE_ENDED;
     steer_self = &steer_nobody;
-    if (self == &steer_nobody)
-        return;
     self->hot_part = STEER_NO_PART;
     for (uint32_t i = 1; i <= steer_plan.pools; i++)
         lane_leave(&steer_plan.pool[i], &self->lane[i]);
-    lock_take(&threads_lock);
-    self->idle_next = idle;
-    idle = self;
-    lock_drop(&threads_lock);
-}
-
-static struct steer_thread *record_new(void)
-{
-    void *memory;
-    size_t bytes = sizeof(struct steer_thread) + (TARGET_SITE + steer_plan.sites) * sizeof(struct steer_count);
-    if (os_map(align_up(bytes, os_page_bytes()), os_page_bytes(), &memory) != 0)
-        return NULL;
-    struct steer_thread *record = memory;
-    record->hot_part = STEER_NO_PART;
-    lock_take(&threads_lock);
-    record->next = (struct steer_thread *)addr_load_relaxed(&threads);
-    addr_store_release(&threads, (uintptr_t)record); /* release [steer-threads] */
-    lock_drop(&threads_lock);
-    return record;
-}
-
-static struct steer_thread *record_take_over(void)
-{
-    lock_take(&threads_lock);
-    struct steer_thread *record = idle;
-    if (record)
-        idle = record->idle_next;
-    lock_drop(&threads_lock);
-    return record;
+    record_delete(&records, self);
 }
 
 /* Registering may allocate: that block is the heap's. */
@@ -91,15 +66,11 @@ struct steer_thread *steer_thread_get(void)
 {
     if (likely(steer_self != &steer_nobody))
         return steer_self;
-    if (steer_state == STATE_NEW) {
-        steer_state = STATE_REGISTERING;
-        steer_state = os_at_thread_exit(thread_end, &steer_state) == 0 ? STATE_REGISTERED : STATE_NEW;
-    }
-    if (steer_state != STATE_REGISTERED)
+    if (steer_state != STATE_NEW)
         return NULL;
-    struct steer_thread *record = record_take_over();
-    if (!record)
-        record = record_new();
+    steer_state = STATE_REGISTERING;
+    struct steer_thread *record = record_new(&records);
+    steer_state = record ? STATE_REGISTERED : STATE_NEW;
     if (record)
         steer_self = record;
     return record;
@@ -121,15 +92,17 @@ static void lane_after_fork(struct steer_pool *pool, struct steer_lane *lane)
 /* An empty chunk among them stays lost: the sources may not be in order yet. */
 void steer_threads_after_fork(void)
 {
-    lock_reset(&threads_lock);
-    idle = NULL;
-    for (struct steer_thread *record = steer_threads(); record; record = record->next) {
-        if (record == steer_self)
+    (void)records_after_fork(&records);
+    for (struct steer_thread *thread = steer_threads(); thread; thread = thread->record.next) {
+        if (record_is_used(&thread->record))
             continue;
         for (uint32_t i = 1; i <= steer_plan.pools; i++)
-            lane_after_fork(&steer_plan.pool[i], &record->lane[i]);
-        record->hot_part = STEER_NO_PART;
-        record->idle_next = idle;
-        idle = record;
+            lane_after_fork(&steer_plan.pool[i], &thread->lane[i]);
+        thread->hot_part = STEER_NO_PART;
     }
+}
+
+void steer_threads_start(void)
+{
+    records.bytes = align_up(sizeof(struct steer_thread) + (TARGET_SITE + steer_plan.sites) * sizeof(struct steer_count), CACHE_LINE_BYTES);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* A fork while another thread is at any instruction of an operation of a heap, a slab, the default source or a plan (fork_steps.h). */
+/* A fork while another thread (fork_steps.h), or this one (own_forks.h), is at any instruction of an operation of a heap, a slab, the default source or a plan. */
 #include "race/fork_steps.h"
 #include "race/heap_race.h"
+#include "race/own_forks.h"
 #include "race/slab_race.h"
 #include "steer_kit.h"
 
@@ -102,16 +103,27 @@ public:
     unsigned run(const Steps::Which &which)
     {
         set_up(w.other, w.others_slots);
-        auto own = [this] { set_up(w.own, w.slots), w.large = quire_heap_alloc(w.heap, LARGE); };
-        unsigned forks = fork_at_steps(x.name, which, own, [this] { x.run(w); }, [this] { return child_of(w); });
+        unsigned forks = fork_at_steps(x.name, which, [this] { set_up_own(); }, [this] { x.run(w); }, [this] { return child_of(w); });
         EXPECT_STREQ(quire_heap_check(w.heap), nullptr);
         EXPECT_STREQ(quire_slab_check(w.slab), nullptr);
         return forks;
+    }
+    void run_own()
+    {
+        std::thread([this] { set_up(w.other, w.others_slots); }).join();
+        std::thread([this] {
+            set_up_own();
+            OwnForks::during(x.name, test_long() ? 200000 : 5000, test_long() ? 1000 : 3, [this] { x.run(w); }, [this] { return child_of(w); });
+        }).join();
+        EXPECT_STREQ(quire_heap_check(w.heap), nullptr);
+        EXPECT_STREQ(quire_slab_check(w.slab), nullptr);
     }
 
 private:
     const Stepped &x;
     World w = {};
+
+    void set_up_own() { set_up(w.own, w.slots), w.large = quire_heap_alloc(w.heap, LARGE); }
 
     void set_up(void *(&blocks)[BLOCKS], void *(&slots)[BLOCKS])
     {
@@ -137,6 +149,16 @@ TEST(ForkStep, at_any_instruction_of_an_operation)
             if (HasFailure())
                 return;
         }
+}
+
+TEST(ForkStep, at_any_instruction_of_the_forking_threads_own_operation)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own";
+    for (uint32_t flags : {0u, QUIRE_HEAP_SECURE})
+        for (const Stepped &x : stepped)
+            if (!flags || strncmp(x.name, "heap", 4) == 0)
+                SteppedRun(x, flags).run_own();
 }
 
 /* Blocks of a plan: new chunks, frees of one's own and of another's, what is moved to the heap. */
@@ -175,6 +197,12 @@ TEST(ForkStep, at_any_instruction_where_a_plan_is_carried_out)
         std::thread(all, std::ref(other)).join(); /* not the forking thread's: in its own chunks what others were just freeing stays counted (steer_thread.c) */
         unsigned forks = fork_at_steps(work.name, {1, test_long() ? 200000u : 6000u, test_long() ? 1000u : 3u}, [&] { all(own); }, work.run, child);
         EXPECT_GT(forks, 5u) << work.name;
+        EXPECT_EQ(steer_check(), nullptr);
+        std::thread(all, std::ref(other)).join();
+        std::thread([&] {
+            all(own);
+            OwnForks::during(work.name, test_long() ? 200000 : 5000, test_long() ? 1000 : 3, work.run, child);
+        }).join();
         EXPECT_EQ(steer_check(), nullptr);
         if (HasFailure())
             return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-/* A fork while another thread is at any instruction of an operation of a pool (fork_steps.h).  No sequence: it would be restarted by each trap. */
+/* A fork while another thread (fork_steps.h), or this one (own_forks.h), is at any instruction of an operation of a pool.  No sequence: it would be restarted by each trap. */
 #include "race/fork_steps.h"
+#include "race/own_forks.h"
 #include "race/percpu_operations.h"
 
 #if QUIRE_CPU_X86_64
@@ -38,21 +39,32 @@ public:
     unsigned run(uint64_t last)
     {
         b.set_up(pool);
-        auto own = [this] {
-            a.set_up(pool);
-            PercpuObject object = {}; /* in a chunk that nobody has written */
-            object.ref = quire_percpu_alloc(pool, stats_of(pool).unit_bytes, 0);
-            a.fresh.push_back(object);
-        };
-        unsigned forks = fork_at_steps(x.name, {1, last, test_long() ? 100u : 4u}, own, [this] { x.run(pool, a, b); }, [this] { return child_of_an_operation(pool, a, b); });
+        unsigned forks = fork_at_steps(x.name, {1, last, test_long() ? 100u : 4u}, [this] { set_up_own(); }, [this] { x.run(pool, a, b); }, [this] { return child_of_an_operation(pool, a, b); });
         EXPECT_STREQ(quire_percpu_check(pool), nullptr);
         return forks;
+    }
+    void run_own()
+    {
+        std::thread([this] { b.set_up(pool); }).join();
+        std::thread([this] {
+            set_up_own();
+            OwnForks::during(x.name, test_long() ? 100000 : 5000, test_long() ? 1000 : 4, [this] { x.run(pool, a, b); }, [this] { return child_of_an_operation(pool, a, b); });
+        }).join();
+        EXPECT_STREQ(quire_percpu_check(pool), nullptr);
     }
 
 private:
     const Stepped &x;
     Pool pool;
     PercpuOwner a, b;
+
+    void set_up_own()
+    {
+        a.set_up(pool);
+        PercpuObject object = {}; /* in a chunk that nobody has written */
+        object.ref = quire_percpu_alloc(pool, stats_of(pool).unit_bytes, 0);
+        a.fresh.push_back(object);
+    }
 };
 } // namespace
 
@@ -69,5 +81,14 @@ TEST(PercpuFork, at_any_instruction_of_an_operation)
         if (HasFailure())
             return;
     }
+}
+
+TEST(PercpuFork, at_any_instruction_of_the_forking_threads_own_operation)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own";
+    Mode set(OS_RSEQ_OFF);
+    for (const Stepped &x : stepped)
+        SteppedRun(x).run_own();
 }
 #endif
