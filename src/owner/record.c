@@ -30,16 +30,24 @@ static struct record *fresh_locked(struct records *records)
     return record;
 }
 
+static void put_locked(struct records *records, struct record *record)
+{
+    addr_store_relaxed(&record->thread, (uintptr_t)records->unused);
+    atomic_fence_signal(); /* the child of a fork follows the list */
+    records->unused = record;
+}
+
 void *record_new(struct records *records)
 {
     lock_take(&records->lock);
     struct record *record = records->unused;
     if (record)
-        records->unused = record->unused_next;
+        records->unused = (struct record *)addr_load_relaxed(&record->thread);
     else
         record = fresh_locked(records);
+    atomic_fence_signal();
     if (record)
-        addr_store_relaxed(&record->thread, (uintptr_t)os_thread_pointer());
+        addr_store_relaxed(&record->thread, (uintptr_t)os_thread_pointer() | 1);
     lock_drop(&records->lock);
     if (record && os_at_thread_exit(records->end, record) != 0) {
         record_delete(records, record);
@@ -48,13 +56,10 @@ void *record_new(struct records *records)
     return record;
 }
 
-void record_delete(struct records *records, void *record_)
+void record_delete(struct records *records, void *record)
 {
-    struct record *record = record_;
     lock_take(&records->lock);
-    addr_store_relaxed(&record->thread, 0);
-    record->unused_next = records->unused;
-    records->unused = record;
+    put_locked(records, record);
     lock_drop(&records->lock);
 }
 
@@ -63,15 +68,15 @@ bool records_after_fork(struct records *records)
     bool mine = lock_is_mine(&records->lock), held = lock_reset_others(&records->lock);
     if (held)
         records->room_bytes = 0; /* where that ends is not known: it was being cut */
-    if (!mine)
+    if (!mine && records->unused)
         records->unused = NULL;
     for (struct record *record = records_first(records); record; record = record->next) {
-        uintptr_t thread = addr_load_relaxed(&record->thread);
-        if (thread == (uintptr_t)os_thread_pointer() || thread == RECORD_SHARED)
+        if (addr_load_relaxed(&record->thread) == RECORD_SHARED || record_is_of(record, os_thread_pointer()))
             continue;
-        addr_store_relaxed(&record->thread, 0);
-        record->unused_next = mine ? record->unused_next : records->unused;
-        records->unused = mine ? records->unused : record;
+        if (!mine)
+            put_locked(records, record);
+        else if (record_is_used(record))
+            addr_store_relaxed(&record->thread, 0);
     }
     return held;
 }

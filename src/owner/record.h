@@ -16,12 +16,11 @@
 
 C_DECLARATIONS_BEGIN
 
-/* Whose the record is that no thread is to have. */
-#define RECORD_SHARED UINTPTR_MAX
+#define RECORD_SHARED UINTPTR_MAX /* in place of a thread: no thread is to have it */
 
 struct record {
-    void *next, *unused_next; /* records of the same kind */
-    atomic_addr thread;       /* whose it is, by its thread pointer; 0: nobody's */
+    void *next;         /* of the same kind */
+    atomic_addr thread; /* whose it is, by its thread pointer, and 1; else the next unused one, or 0 */
 };
 
 struct records {
@@ -54,7 +53,12 @@ bool records_after_fork(struct records *records);
 
 static inline bool record_is_used(const struct record *record)
 {
-    return addr_load_relaxed(&record->thread) != 0;
+    return addr_load_relaxed(&record->thread) & 1;
+}
+
+static inline bool record_is_of(const struct record *record, const void *thread_pointer)
+{
+    return addr_load_relaxed(&record->thread) == ((uintptr_t)thread_pointer | 1);
 }
 
 C_DECLARATIONS_END

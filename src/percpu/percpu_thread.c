@@ -93,9 +93,12 @@ static void local_leave(struct percpu_local *local)
     lock_drop(&pool->lock);
 }
 
+/* No handler forks meanwhile: the child would give others what this thread is about to give up. */
 static void thread_end(void *record)
 {
     struct percpu_thread *thread = record;
+    struct os_signals before;
+    os_signals_hold(&before);
     percpu_thread_self = &thread_ended;
     registry_lock(&percpu_pools);
     for (struct quire_percpu *pool = percpu_first; pool; pool = pool->next)
@@ -105,6 +108,7 @@ static void thread_end(void *record)
         }
     registry_unlock(&percpu_pools);
     record_delete(&records, thread);
+    os_signals_let(&before);
     reaper_thread_ends();
 }
 

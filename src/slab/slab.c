@@ -180,7 +180,7 @@ void slab_verify(const struct quire_slab *slab)
 {
     if (unlikely(!slab_is_live(slab)))
         slab_refuse(NULL, SLAB_E5, slab);
-    if (unlikely(u32_load_acquire(&slab_fork_is_due) != 0)) /* acquire [slab-fork] */
+    if (unlikely(u32_load_acquire(&slab_fork_is_due) != 0) && !lock_is_mine(&slab_registry.lock)) /* acquire [slab-fork] */
         slab_fork_settle();
 }
 
@@ -334,9 +334,9 @@ void quire_slab_destroy(struct quire_slab *slab)
     if (slab->shared_count != 0)
         slab_refuse(slab, SLAB_E6, slab); /* it is for quire_slab_shared_release() to end */
     slab_unregister(slab);
+    slab_list_lock();
     slab_depot_forget(slab);
     slab_pages_destroy(slab);
-    slab_list_lock();
     if (slab->headers.chunks)
         (void)slab_grace(true); /* others may have been looking whose an address is, and found a header of ours */
     registry_unlock(&slab_registry);

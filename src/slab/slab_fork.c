@@ -16,7 +16,7 @@
  * nobody has.  So the child does the least at first, and the rest when no operation is left to end:
  *
  *     in fork()                             others' locks are free, their gates nobody's; caches that another was changing are empty; a slab whose lock
- *                                           another had is torn: nothing comes from its pages, and nothing goes there
+ *                                           another had is torn: nothing comes from its lists of pages, nor goes there
  *     an operation that was begun           ends with what it holds as it was, or finds no memory, and tries again
  *     the next by the long way, any thread  under the registry's lock, and with that thread outside: the rest
  *
@@ -33,7 +33,7 @@ atomic_u32 slab_fork_is_due;
 
 /* The thread that forked in the middle of something, while the rest is due. */
 static struct {
-    uintptr_t thread;
+    const char *thread;
     struct slab_walk *const *walks;
     bool inside; /* another was inside of something, too */
 } amid;
@@ -108,8 +108,17 @@ static bool others_reset(bool goes_on)
     return inside;
 }
 
-/* The thread that forked is outside. */
-static void rest(const struct slab_walk *walks)
+/* Of walks there are those of the thread that forked; where that may be gone, all stay that were. */
+static void pins_anew(struct quire_slab *slab)
+{
+    lock_take(&slab->lock);
+    for (struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;)
+        page->pins = 0;
+    lock_drop(&slab->lock);
+}
+
+/* The thread that forked is outside; walks: its, or NULL. */
+static void rest(struct slab_walk *const *walks)
 {
     slab_is_repairing = true;
     if (amid.inside)
@@ -130,10 +139,11 @@ static void rest(const struct slab_walk *walks)
         slab_gate_set(slab);
         u32_store_relaxed(&slab->pending, 0); /* there is no reaper: the next that has something for it wakes one */
         slab->wakes = false;
-        for (struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;)
-            page->pins = 0;
+        if (walks)
+            pins_anew(slab);
     }
-    slab_walks_after_fork(walks);
+    if (walks)
+        slab_walks_after_fork(*walks);
     slab_is_repairing = false;
     amid.inside = false;
     u32_store_release(&slab_fork_is_due, 0); /* release [slab-fork] */
@@ -141,9 +151,9 @@ static void rest(const struct slab_walk *walks)
 
 static void rest_visited(struct slab_thread *thread, void *unused)
 {
-    bool lives = addr_load_relaxed(&thread->record.thread) == amid.thread || (uintptr_t)os_thread_pointer() == amid.thread;
+    bool lives = record_is_of(&thread->record, amid.thread) || os_thread_pointer() == amid.thread;
     (void)unused;
-    rest(lives ? *amid.walks : NULL);
+    rest(lives ? amid.walks : NULL);
 }
 
 void slab_fork_rest(void)
@@ -164,7 +174,7 @@ void slab_after_fork(void)
     slab_shared_after_fork();
     u32_store_relaxed(&slab_pending, 0);
     amid.inside |= others_reset(goes_on);
-    amid.thread = (uintptr_t)os_thread_pointer();
+    amid.thread = os_thread_pointer();
     amid.walks = slab_walks();
     if (amid.inside)
         source_fork_lose();
@@ -173,6 +183,6 @@ void slab_after_fork(void)
         return;
     }
     lock_set_aside(&notes);
-    rest(*amid.walks);
+    rest(amid.walks);
     lock_take_up(&notes);
 }

@@ -200,7 +200,7 @@ bool slab_visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool p
 /* How many slots threads have cached, each counted with its record locked and the thread perhaps inside its short way; to *caches are added their caches. */
 size_t slab_caches_count(const struct quire_slab *slab, size_t *caches);
 struct slab_cache *slab_visited_cache(const struct slab_thread *thread, const struct quire_slab *slab); /* NULL: it has none */
-struct slab_thread *slab_thread_of(uintptr_t thread); /* the record of the thread with this pointer, or the shared one */
+struct slab_thread *slab_thread_of(const char *thread_pointer); /* the record of the thread with this pointer, or the shared one */
 void slab_thread_detach(struct slab_thread *thread); /* the visited thread has nothing left in its caches */
 size_t slab_thread_bytes(void); /* of all threads' caches */
 

@@ -141,6 +141,7 @@ void slab_walks_after_fork(const struct slab_walk *walks_left)
 /* Go on to the page after the pinned one, or the first; false at the end. */
 static bool walk_next(struct slab_walk *walk)
 {
+    slab_verify(walk->slab); /* it may have been forked in, in a handler */
     slab_lock(walk->slab);
     struct slab_page *page = slab_page_after(walk->slab, walk->page);
     if (page) {

@@ -316,7 +316,7 @@ void slab_page_put(struct slab_page *page, size_t slot)
     struct quire_slab *slab = page->slab;
     uint64_t bit = UINT64_C(1) << slot % WORD_BITS;
     if (unlikely(slab->is_torn))
-        return; /* its mark says it */
+        return; /* its mark says it; without marks it is lost */
     if (unlikely(page->free[slot / WORD_BITS] & bit))
         slab_refuse(slab, SLAB_E1, slab_slot_at(page, slot));
     page->free[slot / WORD_BITS] |= bit;

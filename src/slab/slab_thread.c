@@ -282,6 +282,8 @@ static bool wait_inactive(const struct slab_thread *thread, bool patient)
     for (int i = 0; is_inside(thread); i++) {
         if (i < PATIENCE_SPINS)
             cpu_pause();
+        else if (unlikely(os_is_unrepaired()))
+            os_repair(); /* it is no more */
         else if (patient)
             os_sleep_ns(NAP_NS);
         else
@@ -374,17 +376,17 @@ bool slab_thread_is_amid(void)
 }
 
 /* What was being done to them is not known: they have nothing, and it comes back with the rest. */
-static void caches_begin_anew(struct slab_thread *thread)
+static void caches_begin_anew(const struct slab_thread *thread)
 {
     for (uint32_t id = 0; id < thread->count; id++)
         if (cache_at(thread, id)->slab)
             slab_cache_init(cache_at(thread, id), cache_at(thread, id)->slab);
 }
 
-struct slab_thread *slab_thread_of(uintptr_t pointer)
+struct slab_thread *slab_thread_of(const char *thread_pointer)
 {
     struct slab_thread *thread = threads_first();
-    while (thread != &thread_shared && addr_load_relaxed(&thread->record.thread) != pointer)
+    while (thread != &thread_shared && !record_is_of(&thread->record, thread_pointer))
         thread = thread->record.next;
     return thread;
 }
@@ -400,12 +402,12 @@ bool slab_threads_after_fork(bool goes_on)
     }
     for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next) {
         bool torn = lock_reset_others(&thread->lock);
-        if (thread != slab_thread_self && thread != &thread_shared && !record_is_used(&thread->record)) {
-            inside |= is_inside(thread); /* its storage is still where it was: no thread has begun since */
+        if (!record_is_used(&thread->record)) {
+            torn |= is_inside(thread); /* its storage is still where it was: no thread has begun since */
             u32_store_relaxed(&thread->active, 0);
             thread->gates = NULL;
         }
-        if (torn)
+        if (torn && !(goes_on && thread == slab_thread_self && is_in_gate())) /* who had the lock was waiting, and changed nothing */
             caches_begin_anew(thread);
         inside |= torn;
     }

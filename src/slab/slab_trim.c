@@ -224,6 +224,10 @@ static bool has_room(struct quire_slab *slab, unsigned lane)
 
 bool slab_reclaim(struct quire_slab *slab, unsigned lane)
 {
+    if (unlikely(u32_load_relaxed(&slab_fork_is_due) != 0)) { /* the slab may be torn */
+        slab_fork_settle();
+        return true;
+    }
     if (trim(slab, true) != 0 || has_room(slab, lane))
         return true;
     bool is_limited = !account_has_room(&slab->account, align_up(slab->slot_bytes, os_page_bytes())); /* what other slabs have is no help */

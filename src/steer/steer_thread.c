@@ -83,7 +83,8 @@ static void lane_after_fork(struct steer_pool *pool, struct steer_lane *lane)
         uint64_t blocks;
         next = chunk->next;
         chunk->epoch = 0;
-        u64_store_relaxed(&chunk->balance, steer_chunk_live(chunk, &blocks));
+        uint64_t live = steer_chunk_live(chunk, &blocks);
+        u64_store_relaxed(&chunk->balance, chunk == steer_counting ? live + TAG_MAX + 1 : live); /* this thread may count a block once more: it never comes to 0 */
         addr_store_relaxed(&chunk->owner, 0);
     }
     memset(lane, 0, sizeof *lane);

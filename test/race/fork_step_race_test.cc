@@ -162,50 +162,79 @@ TEST(ForkStep, at_any_instruction_of_the_forking_threads_own_operation)
 }
 
 /* Blocks of a plan: new chunks, frees of one's own and of another's, what is moved to the heap. */
+namespace {
+enum { SITES = 4, PLAN_BYTES = 120, EACH = 700 }; /* more than a chunk */
+void *plan_own[EACH], *plan_other[EACH], *plan_left[EACH];
+
+void plan_fill(void *(&into)[EACH])
+{
+    for (int i = 0; i < EACH; i++)
+        into[i] = alloc_at(1 + i % SITES, PLAN_BYTES);
+}
+
+int child_of_a_plan()
+{
+    void *mine[EACH];
+    plan_fill(mine);
+    for (int i = 0; i < EACH; i++)
+        memset(mine[i], i, PLAN_BYTES);
+    for (int i = 0; i < EACH; i++) {
+        if (static_cast<unsigned char *>(mine[i])[0] != i % 256 || static_cast<unsigned char *>(mine[i])[PLAN_BYTES - 1] != i % 256)
+            return OTHERS_PAINT;
+        steer_free(mine[i]);
+    }
+    return steer_check() ? CHECK_FAILED : GOOD;
+}
+
+struct PlanWork {
+    const char *name;
+    void (*run)();
+};
+const PlanWork plan_works[] = {
+    {"plan: 700 blocks", [] { plan_fill(plan_left); }},
+    {"plan: frees of one's own", [] { for (void *p : plan_own) steer_free(p); }},
+    {"plan: frees of another's", [] { for (void *p : plan_other) steer_free(p); }},
+    {"plan: blocks that grow", [] { for (int i = 0; i < 20; i++) plan_left[i] = steer_realloc(plan_own[i], 4 * PLAN_BYTES); }},
+};
+const char *const NOT_HERE = "a child of a busy process waits for locks of the sanitizer's own";
+} // namespace
+
 TEST(ForkStep, at_any_instruction_where_a_plan_is_carried_out)
 {
     if (BUILT_WITH_TSAN || under_asan())
-        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own";
-    enum { SITES = 4, BYTES = 120, EACH = 700 }; /* more than a chunk */
-    static void *own[EACH], *other[EACH], *left[EACH];
+        GTEST_SKIP() << NOT_HERE;
     steer_up_with_room();
-    auto all = [](void *(&into)[EACH]) {
-        for (int i = 0; i < EACH; i++)
-            into[i] = alloc_at(1 + i % SITES, BYTES);
-    };
-    auto child = [] {
-        void *mine[EACH];
-        for (int i = 0; i < EACH; i++)
-            memset(mine[i] = alloc_at(1 + i % SITES, BYTES), i, BYTES);
-        for (int i = 0; i < EACH; i++) {
-            if (static_cast<unsigned char *>(mine[i])[0] != i % 256 || static_cast<unsigned char *>(mine[i])[BYTES - 1] != i % 256)
-                return int(OTHERS_PAINT);
-            steer_free(mine[i]);
-        }
-        return steer_check() ? int(CHECK_FAILED) : int(GOOD);
-    };
-    struct {
-        const char *name;
-        std::function<void()> run;
-    } works[] = {
-        {"plan: 700 blocks", [&] { all(left); }},
-        {"plan: frees of one's own", [] { for (void *p : own) steer_free(p); }},
-        {"plan: frees of another's", [] { for (void *p : other) steer_free(p); }},
-        {"plan: blocks that grow", [] { for (int i = 0; i < 20; i++) left[i] = steer_realloc(own[i], 4 * BYTES); }},
-    };
-    for (auto &work : works) {
-        std::thread(all, std::ref(other)).join(); /* not the forking thread's: in its own chunks what others were just freeing stays counted (steer_thread.c) */
-        unsigned forks = fork_at_steps(work.name, {1, test_long() ? 200000u : 6000u, test_long() ? 1000u : 3u}, [&] { all(own); }, work.run, child);
+    for (const PlanWork &work : plan_works) {
+        std::thread([] { plan_fill(plan_other); }).join(); /* not the forking thread's: in its own chunks what others were just freeing stays counted (steer_thread.c) */
+        unsigned forks = fork_at_steps(work.name, {1, test_long() ? 200000u : 6000u, test_long() ? 1000u : 3u}, [] { plan_fill(plan_own); }, work.run, child_of_a_plan);
         EXPECT_GT(forks, 5u) << work.name;
-        EXPECT_EQ(steer_check(), nullptr);
-        std::thread(all, std::ref(other)).join();
-        std::thread([&] {
-            all(own);
-            OwnForks::during(work.name, test_long() ? 200000 : 5000, test_long() ? 1000 : 3, work.run, child);
-        }).join();
         EXPECT_EQ(steer_check(), nullptr);
         if (HasFailure())
             return;
+    }
+}
+
+TEST(ForkStep, at_any_instruction_of_the_forking_thread_where_a_plan_is_carried_out)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << NOT_HERE;
+    steer_up_with_room();
+    for (const PlanWork &work : plan_works) {
+        std::atomic<bool> ready{false}, leave{false};
+        std::thread other([&] { /* it lives: its chunks are its own */
+            plan_fill(plan_other);
+            for (ready = true; !leave;)
+                usleep(100);
+        });
+        while (!ready)
+            usleep(100);
+        std::thread([&] {
+            plan_fill(plan_own);
+            OwnForks::during(work.name, test_long() ? 200000 : 5000, test_long() ? 1000 : 3, work.run, child_of_a_plan);
+        }).join();
+        leave = true;
+        other.join();
+        EXPECT_EQ(steer_check(), nullptr);
     }
 }
 #endif

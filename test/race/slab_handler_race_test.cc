@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
 /* A handler forks in the middle of its own thread's operation with a slab, and returns: the child ends what was begun, and goes on; so does its parent. */
+#include <fcntl.h>
+
+#include <quire/stats.h>
+
 #include "race/own_forks.h"
 #include "race/slab_race.h"
 
@@ -102,6 +106,12 @@ const Operation operations[] = {
          (void)quire_slab_owns(at.slab, at.own);
          (void)quire_slab_walk(at.slab, count_one, &n);
      }},
+    {"statistics of all",
+     [](Place &) {
+         int nowhere = open("/dev/null", O_WRONLY);
+         quire_stats_write(nowhere, QUIRE_STATS_JSON);
+         close(nowhere);
+     }},
     {"the defragmenter, on and off",
      [](Place &at) {
          quire_slab_set_defrag(at.slab, 1);
@@ -125,7 +135,7 @@ const Operation operations[] = {
 /* Forks in the middle of it; `knows`: the thread has used the slab before.  Others have, and wait. */
 void fork_in(const Operation &operation, bool knows)
 {
-    Slab slab(BYTES, eight_a_page());
+    Slab slab(BYTES, eight_a_page()), second(BYTES);
     void *lasting[2 * LASTING];
     std::atomic<bool> leave{false};
     std::atomic<int> ready{0};
@@ -184,10 +194,22 @@ bool churn(quire_slab *slab, uint64_t seed, const std::function<bool()> &ends)
         size_t first = random.below(MANY), count = random.below(20) == 0 ? random.below(MANY - first) : 1;
         for (void **p = &elements[first]; good && p < &elements[first] + count; p++) {
             good = !*p || is_painted(*p, BYTES);
-            if (*p)
+            if (*p) {
                 free_either_way(slab, *p), *p = nullptr;
-            else if ((*p = alloc_either_way(slab)) != nullptr)
-                paint(*p, BYTES, seed);
+            } else {
+                good = good && (*p = alloc_either_way(slab)) != nullptr;
+                if (good)
+                    paint(*p, BYTES, seed);
+            }
+        }
+        if (void *batch[40]; good && random.below(20) == 0) {
+            size_t got = quire_slab_alloc_batch(slab, batch, std::size(batch));
+            for (size_t i = 0; i < got; i++)
+                paint(batch[i], BYTES, seed + 1000);
+            good = got == std::size(batch);
+            for (size_t i = 0; good && i < got; i++)
+                good = is_painted(batch[i], BYTES) && stamp_of(batch[i]) == seed + 1000;
+            quire_slab_free_batch(slab, batch, got);
         }
         if (random.below(100) == 0)
             quire_slab_trim(slab);
