@@ -209,7 +209,7 @@ def measured(args, kept, folder):
     """Rounds until there are enough of each; a program after the other would let the machine change between them."""
     sides = {"with": Side(DROP_IN, args.option), "without": Side(None, "") if args.over == "libc" else Side(DROP_IN, "")}
     if args.peer:
-        sides["peer"] = Side(args.peer.resolve(), "")
+        sides["peer"] = Side(args.peer, "")
     jobs = jobs_of(args)
     with pace.Pace(0.1, not args.long) as asked:
         for number in range(args.rounds):
@@ -220,12 +220,22 @@ def measured(args, kept, folder):
                 args.output.write_text(json.dumps(kept), encoding="ascii")
 
 
+def preloadable(name):
+    """A malloc by its path, or by a name that the loader knows.  What is not there the loader passes over, and the figures would be libc's."""
+    path = pathlib.Path(name)
+    path = path.resolve() if path.exists() else path
+    seen = subprocess.run(["cat", "/proc/self/maps"], env={**os.environ, "LD_PRELOAD": str(path)}, capture_output=True, text=True, check=True).stdout
+    if path.name not in seen:
+        raise argparse.ArgumentTypeError(f"{name} cannot be preloaded")
+    return path
+
+
 def main():
     parser = argparse.ArgumentParser(description="what an option of QUIRE_CONF costs on real programs")
     parser.add_argument("option", help="of QUIRE_CONF, as secure:1")
     parser.add_argument("--over", choices=["libc", "drop-in"], default="libc", help="what it is measured beside")
     parser.add_argument("--long", action="store_true", help="programs of five seconds and more in place of a tenth of a second and more")
-    parser.add_argument("--peer", type=pathlib.Path, metavar="PATH.so", help="another malloc to preload, beside")
+    parser.add_argument("--peer", type=preloadable, metavar="PATH.so", help="another malloc to preload, beside")
     parser.add_argument("--count", action="store_true", help="instructions in place of CPU time")
     parser.add_argument("--only", action="append", metavar="NAME")
     parser.add_argument("--rounds", type=int, default=9)
