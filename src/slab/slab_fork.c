@@ -75,9 +75,10 @@ static void lists_begin_anew(struct quire_slab *slab)
 bool slab_reset_others(struct quire_slab *slab)
 {
     bool held = lock_reset_others(&slab->lock);
-    slab->is_torn |= held;
-    if (held)
+    if (held) {
+        slab->is_torn = true;
         lists_begin_anew(slab);
+    }
     return held;
 }
 
@@ -118,17 +119,17 @@ static void pins_anew(struct quire_slab *slab)
 }
 
 /* The thread that forked is outside; walks: its, or NULL. */
-static void rest(struct slab_walk *const *walks)
+static void rest(bool inside, struct slab_walk *const *walks)
 {
     slab_is_repairing = true;
-    if (amid.inside)
+    if (inside)
         slab_mags_anew();
-    for (struct quire_slab *slab = amid.inside ? slab_first : NULL; slab; slab = slab->next) {
+    for (struct quire_slab *slab = inside ? slab_first : NULL; slab; slab = slab->next) {
         lock_take(&slab->lock);
         slab_repair(slab);
         lock_drop(&slab->lock);
     }
-    slab_threads_adopt(amid.inside);
+    slab_threads_adopt(inside);
     bool straight = !bias_works(); /* the child has no barrier */
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next) {
         if (straight && !slab->straight) {
@@ -145,15 +146,17 @@ static void rest(struct slab_walk *const *walks)
     if (walks)
         slab_walks_after_fork(*walks);
     slab_is_repairing = false;
-    amid.inside = false;
-    u32_store_release(&slab_fork_is_due, 0); /* release [slab-fork] */
+    if (u32_load_relaxed(&slab_fork_is_due) != 0) { /* what a child does not write it need not copy */
+        amid.inside = false;
+        u32_store_release(&slab_fork_is_due, 0); /* release [slab-fork] */
+    }
 }
 
 static void rest_visited(struct slab_thread *thread, void *unused)
 {
     bool lives = record_is_of(&thread->record, amid.thread) || os_thread_pointer() == amid.thread;
     (void)unused;
-    rest(lives ? amid.walks : NULL);
+    rest(amid.inside, lives ? amid.walks : NULL);
 }
 
 void slab_fork_rest(void)
@@ -170,19 +173,20 @@ void slab_fork_settle(void)
 void slab_after_fork(void)
 {
     struct lock_notes notes;
-    bool goes_on = slab_thread_is_amid();
+    bool goes_on = slab_thread_is_amid(), inside = others_reset(goes_on) || amid.inside;
     slab_shared_after_fork();
-    u32_store_relaxed(&slab_pending, 0);
-    amid.inside |= others_reset(goes_on);
-    amid.thread = os_thread_pointer();
-    amid.walks = slab_walks();
-    if (amid.inside)
+    if (u32_load_relaxed(&slab_pending) != 0)
+        u32_store_relaxed(&slab_pending, 0);
+    if (inside)
         source_fork_lose();
     if (goes_on) {
+        amid.inside = inside;
+        amid.thread = os_thread_pointer();
+        amid.walks = slab_walks();
         u32_store_relaxed(&slab_fork_is_due, 1);
         return;
     }
     lock_set_aside(&notes);
-    rest(amid.walks);
+    rest(inside, slab_walks());
     lock_take_up(&notes);
 }

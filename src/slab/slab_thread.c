@@ -430,8 +430,10 @@ void slab_threads_adopt(bool anew)
         }
         if (gone)
             slab_thread_detach(thread);
-        gates_close(thread);
-        gates_open(thread);
+        if (thread != &thread_shared) { /* which has none */
+            gates_close(thread);
+            gates_open(thread);
+        }
     }
 }
 
