@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "race/heap_race.h"
+#include "race/own_forks.h"
 
 namespace {
 enum { ALL_GOOD = 0, CHECK_FAILED = 10, SUM_WRONG, NO_MEMORY, OTHERS_PAINT, WALK_WRONG, STILL_THERE, THREAD_FAILED };
@@ -133,15 +134,10 @@ void fork_under_load(quire_heap_opts opts, size_t bytes_max, unsigned forks, boo
 
 /* ---- a handler forks in the middle of this thread's own operation; in the child it returns, or goes on itself and ends the process ---- */
 
-enum class Handler { returns, goes_on };
-
 quire_heap *handler_heap;
-Handler handler_does;
-std::atomic<int> handler_forks;
-volatile sig_atomic_t handler_is_in_child;
 
 /* What is had, if anything is, is whole; more than that nobody is promised in a handler. */
-int handler_goes_on()
+int use_heap()
 {
     for (size_t i = 0; i < 200; i++) {
         size_t bytes = i % 10 ? 16 + i * 37 % 3000 : 50000 + i * 100;
@@ -157,19 +153,7 @@ int handler_goes_on()
     return ALL_GOOD;
 }
 
-void fork_in_handler(int)
-{
-    int kept = errno;
-    pid_t pid = handler_is_in_child ? -1 : fork();
-    if (pid == 0) {
-        alarm(20);
-        if (handler_does == Handler::goes_on)
-            exit_now(handler_goes_on());
-        handler_is_in_child = 1;
-    }
-    handler_forks += pid > 0;
-    errno = kept;
-}
+void go_on() { exit_now(use_heap()); }
 
 /* Allocates, resizes and frees until `ends`; false: a block is not as it was left. */
 bool churn(quire_heap *heap, uint64_t seed, bool large, const std::function<bool()> &ends)
@@ -227,49 +211,18 @@ int child_behind_a_handler(quire_heap *heap, bool good)
     return wrong ? int(CHECK_FAILED) : found;
 }
 
-/* Children of a thread that is at work with the heap when the signal comes: those that did not end well. */
-int bad_children(quire_heap *heap, bool large, int forks)
-{
-    handler_forks = 0;
-    auto before = signal(SIGUSR1, fork_in_handler);
-    pthread_t here = pthread_self();
-    std::thread knocks([&] {
-        for (unsigned i = 0; handler_forks < forks && pthread_kill(here, SIGUSR1) == 0; i++)
-            usleep(1000 + i * 37 % 200);
-    });
-    int bad = 0, rest = large ? 600 : 3000, status = 0;
-    auto ended = [&] {
-        bad += status != 0;
-        if (status)
-            fprintf(stderr, "child: status %#x\n", status);
-    };
-    bool good = churn(heap, 77, large, [&] {
-        if (handler_is_in_child)
-            return --rest < 0;
-        while (waitpid(-1, &status, WNOHANG) > 0)
-            ended();
-        return handler_forks >= forks && !handler_is_in_child;
-    });
-    if (handler_is_in_child)
-        exit_now(child_behind_a_handler(heap, good));
-    EXPECT_TRUE(good);
-    knocks.join();
-    signal(SIGUSR1, before);
-    while (waitpid(-1, &status, 0) > 0)
-        ended();
-    return bad;
-}
-
-void fork_in_handlers(bool large, Handler does)
+void fork_in_handlers(bool large, void (*in_handler)())
 {
     for (int others : {0, 2}) {
         Heap heap;
         std::atomic<bool> stop{false};
         std::vector<std::thread> threads;
-        handler_heap = heap, handler_does = does;
+        handler_heap = heap;
         for (int i = 0; i < others; i++)
             threads.emplace_back([&, i] { EXPECT_TRUE(churn(heap, uint64_t(i), large, [&] { return stop.load(); })); });
-        EXPECT_EQ(bad_children(heap, large, test_long() ? 3000 : 100), 0) << "beside " << others << " threads";
+        auto work = [&](const ForksBySignal::Ends &ends) { return churn(heap, 77, large, ends); };
+        auto child = [&](bool good) { return child_behind_a_handler(heap, good); };
+        EXPECT_EQ(ForksBySignal::bad_children(test_long() ? 3000 : 100, large ? 600 : 3000, work, child, in_handler), 0) << "beside " << others << " threads";
         stop = true;
         for (std::thread &thread : threads)
             thread.join();
@@ -464,22 +417,22 @@ TEST(HeapFork, a_thread_that_forks_in_a_handler_goes_on_in_the_child_with_what_i
 {
     if (forks_are_beyond_the_sanitizer() || memory_is_watched())
         GTEST_SKIP() << NOT_HERE;
-    fork_in_handlers(false, Handler::returns);
+    fork_in_handlers(false, nullptr);
 }
 
 TEST(HeapFork, and_so_it_does_with_large_blocks_and_trims_in_a_handler)
 {
     if (forks_are_beyond_the_sanitizer() || memory_is_watched())
         GTEST_SKIP() << NOT_HERE;
-    fork_in_handlers(true, Handler::returns);
+    fork_in_handlers(true, nullptr);
 }
 
 TEST(HeapFork, a_handler_that_goes_on_in_the_child_gets_memory_or_none_and_neither_hangs_nor_harms)
 {
     if (forks_are_beyond_the_sanitizer() || memory_is_watched())
         GTEST_SKIP() << NOT_HERE;
-    fork_in_handlers(false, Handler::goes_on);
-    fork_in_handlers(true, Handler::goes_on);
+    fork_in_handlers(false, go_on);
+    fork_in_handlers(true, go_on);
 }
 
 TEST(HeapFork, a_thread_that_forks_in_the_middle_of_a_large_block_may_end_in_the_child_before_all_others)

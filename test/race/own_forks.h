@@ -9,15 +9,19 @@
  */
 #pragma once
 
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <functional>
+#include <pthread.h>
 #include <sys/wait.h>
+#include <thread>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
+#include "race/slab_race.h"
 #include "support.h"
 #include "trap_flag.h"
 
@@ -72,3 +76,65 @@ private:
     }
 };
 #endif
+
+/* The same at moments that a signal chooses, of a thread that works on and on. */
+class ForksBySignal {
+public:
+    using Ends = std::function<bool()>;
+    /*
+     * `work` until it is told to end: false, something was wrong; in the child `rest` times more, then `child` says GOOD as 0.  Returns how many did not.
+     * in_handler: what the child does there.
+     */
+    static int bad_children(int wanted, int rest, const std::function<bool(const Ends &)> &work, const std::function<int(bool good)> &child, void (*in_handler)() = nullptr)
+    {
+        forks = 0;
+        does = in_handler;
+        auto before = signal(SIGUSR1, fork_and_return);
+        pthread_t here = pthread_self();
+        std::thread knocks([&] {
+            for (unsigned i = 0; forks < wanted && pthread_kill(here, SIGUSR1) == 0; i++)
+                usleep(1000 + i * 37 % 200);
+        });
+        int bad = 0, status = 0;
+        auto ended = [&] {
+            bad += status != 0;
+            if (status)
+                fprintf(stderr, "child: status %#x\n", status);
+        };
+        bool good = work([&] {
+            if (is_child)
+                return --rest < 0;
+            while (waitpid(-1, &status, WNOHANG) > 0)
+                ended();
+            return forks >= wanted && !is_child;
+        });
+        if (is_child)
+            exit_now(child(good));
+        EXPECT_TRUE(good);
+        knocks.join();
+        signal(SIGUSR1, before);
+        while (waitpid(-1, &status, 0) > 0)
+            ended();
+        return bad;
+    }
+    static bool is_in_child() { return is_child; }
+
+private:
+    static inline std::atomic<int> forks;
+    static inline volatile sig_atomic_t is_child;
+    static inline void (*does)();
+
+    static void fork_and_return(int)
+    {
+        int kept = errno;
+        pid_t pid = is_child ? -1 : fork();
+        if (pid == 0) {
+            alarm(20);
+            if (does)
+                does();
+            is_child = 1;
+        }
+        forks += pid > 0;
+        errno = kept;
+    }
+};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Children of a process whose threads are all at work: the child counts on from what it found, uses the pool and ends it; the parent sees nothing. */
+#include "race/own_forks.h"
 #include "race/percpu_race.h"
 
 #include <array>
@@ -236,23 +237,8 @@ void fork_under_load(os_rseq_mode mode, unsigned forks, bool from_main)
 
 /* ---- a handler forks in the middle of this thread's own operation, and returns in the child ---- */
 
-std::atomic<int> handler_forks;
-volatile sig_atomic_t handler_is_in_child;
-
-void fork_and_return(int)
-{
-    int kept = errno;
-    pid_t pid = handler_is_in_child ? -1 : fork();
-    if (pid == 0) {
-        alarm(20);
-        handler_is_in_child = 1;
-    }
-    handler_forks += pid > 0;
-    errno = kept;
-}
-
 /* Allocates and frees until `ends`; nothing from malloc, in which a handler must not fork. */
-void churn(quire_percpu *pool, uint64_t seed, const std::function<bool()> &ends)
+bool churn(quire_percpu *pool, uint64_t seed, const std::function<bool()> &ends)
 {
     Random random(seed);
     std::array<quire_percpu_ref, 400> refs = {};
@@ -265,33 +251,7 @@ void churn(quire_percpu *pool, uint64_t seed, const std::function<bool()> &ends)
     }
     for (quire_percpu_ref ref : refs)
         quire_percpu_free(pool, ref);
-}
-
-/* Children of a thread that is at work with the pool when the signal comes: those that did not end well. */
-int bad_children(quire_percpu *pool, int forks)
-{
-    handler_forks = 0;
-    auto before = signal(SIGUSR1, fork_and_return);
-    pthread_t here = pthread_self();
-    std::thread knocks([&] {
-        while (handler_forks < forks && pthread_kill(here, SIGUSR1) == 0)
-            usleep(1000);
-    });
-    int bad = 0, rest = 3000, status = 0;
-    churn(pool, 77, [&] {
-        if (handler_is_in_child)
-            return --rest < 0;
-        while (waitpid(-1, &status, WNOHANG) > 0)
-            bad += status != 0;
-        return handler_forks >= forks && !handler_is_in_child;
-    });
-    if (handler_is_in_child)
-        exit_now(is_sound(pool, "behind a handler") ? ALL_GOOD : CHECK_FAILED);
-    knocks.join();
-    signal(SIGUSR1, before);
-    while (waitpid(-1, &status, 0) > 0)
-        bad += status != 0;
-    return bad;
+    return true;
 }
 
 bool forks_are_beyond_the_sanitizer() { return BUILT_WITH_TSAN || under_asan(); } /* a child of their busy processes waits for locks of theirs */
@@ -329,7 +289,9 @@ TEST(PercpuFork, a_thread_that_forks_in_a_handler_goes_on_in_the_child_with_what
         std::vector<std::thread> threads;
         for (int i = 0; i < others; i++)
             threads.emplace_back([&, i] { churn(busy, uint64_t(i), [&] { return stop.load(); }); });
-        EXPECT_EQ(bad_children(busy, test_long() ? 4000 : 300), 0) << "beside " << others << " threads";
+        auto work = [&](const ForksBySignal::Ends &ends) { return churn(busy, 77, ends); };
+        auto child = [&](bool) { return is_sound(busy, "behind a handler") ? int(ALL_GOOD) : int(CHECK_FAILED); };
+        EXPECT_EQ(ForksBySignal::bad_children(test_long() ? 4000 : 300, 3000, work, child), 0) << "beside " << others << " threads";
         stop = true;
         for (std::thread &thread : threads)
             thread.join();

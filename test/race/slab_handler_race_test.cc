@@ -169,21 +169,6 @@ void fork_in(const Operation &operation, bool knows)
 
 /* ---- beside others that are at work ---- */
 
-std::atomic<int> handler_forks;
-volatile sig_atomic_t handler_is_in_child;
-
-void fork_and_return(int)
-{
-    int kept = errno;
-    pid_t pid = handler_is_in_child ? -1 : fork();
-    if (pid == 0) {
-        alarm(20);
-        handler_is_in_child = 1;
-    }
-    handler_forks += pid > 0;
-    errno = kept;
-}
-
 /* Allocates and frees, one by one and many at once, until `ends`; nothing from malloc.  False: an element is not as it was left. */
 bool churn(quire_slab *slab, uint64_t seed, const std::function<bool()> &ends)
 {
@@ -214,45 +199,12 @@ bool churn(quire_slab *slab, uint64_t seed, const std::function<bool()> &ends)
         if (random.below(100) == 0)
             quire_slab_trim(slab);
         if (random.below(100) == 0)
-            good &= adds_up(stats_of(slab)) || handler_is_in_child; /* what others were changing is made good when this operation has ended */
+            good &= adds_up(stats_of(slab)) || ForksBySignal::is_in_child(); /* what others were changing is made good when this operation has ended */
     }
     for (void *p : elements)
         if (p)
             quire_slab_free(slab, p);
     return good;
-}
-
-/* Children of a thread that is at work with the slab when the signal comes: those that did not end well. */
-int bad_children(quire_slab *slab, int forks)
-{
-    handler_forks = 0;
-    auto before = signal(SIGUSR1, fork_and_return);
-    pthread_t here = pthread_self();
-    std::thread knocks([&] {
-        for (unsigned i = 0; handler_forks < forks && pthread_kill(here, SIGUSR1) == 0; i++)
-            usleep(1000 + i * 37 % 200);
-    });
-    int bad = 0, rest = 2000, status = 0;
-    auto ended = [&] {
-        bad += status != 0;
-        if (status)
-            fprintf(stderr, "child: status %#x\n", status);
-    };
-    bool good = churn(slab, 77, [&] {
-        if (handler_is_in_child)
-            return --rest < 0;
-        while (waitpid(-1, &status, WNOHANG) > 0)
-            ended();
-        return handler_forks >= forks && !handler_is_in_child;
-    });
-    if (handler_is_in_child)
-        exit_now(good ? child_lives(slab, nullptr, 0) : int(OTHERS_PAINT));
-    EXPECT_TRUE(good);
-    knocks.join();
-    signal(SIGUSR1, before);
-    while (waitpid(-1, &status, 0) > 0)
-        ended();
-    return bad;
 }
 } // namespace
 
@@ -279,7 +231,9 @@ TEST(SlabHandler, a_thread_that_forks_beside_others_goes_on_in_the_child_with_wh
         std::vector<std::thread> threads;
         for (int i = 0; i < others; i++)
             threads.emplace_back([&, i] { EXPECT_TRUE(churn(slab, uint64_t(i), [&] { return stop.load(); })); });
-        EXPECT_EQ(bad_children(slab, test_long() ? 3000 : 100), 0) << "beside " << others << " threads";
+        auto work = [&](const ForksBySignal::Ends &ends) { return churn(slab, 77, ends); };
+        auto child = [&](bool good) { return good ? child_lives(slab, nullptr, 0) : int(OTHERS_PAINT); };
+        EXPECT_EQ(ForksBySignal::bad_children(test_long() ? 3000 : 100, 2000, work, child), 0) << "beside " << others << " threads";
         stop = true;
         for (std::thread &thread : threads)
             thread.join();
