@@ -208,7 +208,7 @@ void slab_gate_set(struct quire_slab *slab); /* after its id: where its gates ar
 /* Every operation that was going on has ended when this returns true; patient: wait for it, also long.  Under the registry's lock. */
 bool slab_grace(bool patient);
 bool slab_thread_is_amid(void); /* the calling thread, in whose signal handler this is: of an operation */
-bool slab_threads_after_fork(bool goes_on); /* the calling thread, with that */
+bool slab_threads_after_fork(bool goes_on); /* slab_thread_is_amid() */
 void slab_threads_adopt(bool anew); /* in the child: what the vanished threads' caches hold goes to the pages; anew: everybody's is forgotten */
 bool slab_is_live(const struct quire_slab *slab);
 /* An operation begins, by its long way, and holds nothing: in the child of a fork what is due is done.  E5 when this is no live slab. */

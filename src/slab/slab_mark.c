@@ -39,16 +39,14 @@ bool slab_unmark_bit(struct slab_page *page, size_t slot)
     if (!bits_test(slab_marks(page), slot))
         return false;
     bits_clear_one(slab_marks(page), slot);
-    if (unlikely(page->slab->is_torn)) {
-        /* it rejoins when it is let go the next time */
-    } else if (page->state == PAGE_PARTIAL) {
+    if (page->state == PAGE_PARTIAL && likely(!page->slab->is_torn)) {
         slab_page_unlink(page);
         slab_page_rejoin(page);
         slab_page_link(page);
     } else if (page->state == PAGE_FULL) {
         slab_page_rejoin(page);
     }
-    return true; /* a page that is held rejoins when it is let go */
+    return true; /* a page that is held, or lies on no list for a fork's sake, rejoins when it is let go the next time */
 }
 
 void *slab_alloc_marked(struct quire_slab *slab)

@@ -21,8 +21,7 @@
 struct steer_thread steer_nobody; /* steer_start() fills it in */
 THREAD_LOCAL struct steer_thread *steer_self __attribute__((tls_model("initial-exec"))) = &steer_nobody;
 THREAD_LOCAL const struct steer_chunk *steer_counting __attribute__((tls_model("initial-exec")));
-static THREAD_LOCAL uint32_t steer_state __attribute__((tls_model("initial-exec")));
-enum { STATE_NEW, STATE_REGISTERING, STATE_REGISTERED, STATE_ENDED };
+static THREAD_LOCAL bool steer_asks_no_more __attribute__((tls_model("initial-exec"))); /* for a record: it has one, is getting one, or had one */
 
 static void record_begin(void *record);
 static void thread_end(void *record);
@@ -53,7 +52,6 @@ static void lane_leave(struct steer_pool *pool, struct steer_lane *lane)
 static void thread_end(void *record)
 {
     struct steer_thread *self = record;
-    steer_state = STATE_ENDED;
     steer_self = &steer_nobody;
     self->hot_part = STEER_NO_PART;
     for (uint32_t i = 1; i <= steer_plan.pools; i++)
@@ -66,11 +64,11 @@ struct steer_thread *steer_thread_get(void)
 {
     if (likely(steer_self != &steer_nobody))
         return steer_self;
-    if (steer_state != STATE_NEW)
+    if (steer_asks_no_more)
         return NULL;
-    steer_state = STATE_REGISTERING;
+    steer_asks_no_more = true;
     struct steer_thread *record = record_new(&records);
-    steer_state = record ? STATE_REGISTERED : STATE_NEW;
+    steer_asks_no_more = record != NULL;
     if (record)
         steer_self = record;
     return record;

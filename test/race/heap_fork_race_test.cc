@@ -15,13 +15,7 @@ struct World {
     size_t bytes_max;
 };
 
-bool is_sound(quire_heap *heap, const char *when)
-{
-    const char *wrong = quire_heap_check(heap);
-    if (wrong)
-        fprintf(stderr, "child, %s: %s\n", when, wrong);
-    return !wrong;
-}
+bool is_sound(quire_heap *heap, const char *when) { return is_nothing(quire_heap_check(heap), when); }
 
 /* Allocates, verifies and frees `count` of all sizes. */
 int child_allocates(quire_heap *heap, size_t count)

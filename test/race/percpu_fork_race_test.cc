@@ -24,13 +24,7 @@ struct World {
 constexpr intptr_t SETTLED = 123456789;
 
 /* The child's own words; the parent only sees that CHECK_FAILED. */
-bool is_sound(quire_percpu *pool, const char *when)
-{
-    const char *wrong = quire_percpu_check(pool);
-    if (wrong)
-        fprintf(stderr, "in the child, %s: %s\n", when, wrong);
-    return !wrong;
-}
+bool is_sound(quire_percpu *pool, const char *when) { return is_nothing(quire_percpu_check(pool), when); }
 
 /* Allocate, verify and free; half of it by another thread. */
 int child_allocates(quire_percpu *pool)

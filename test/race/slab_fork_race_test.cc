@@ -16,15 +16,6 @@ constexpr size_t BYTES = 64;
 /* What a child found wrong, as its exit status. */
 enum Found { ALL_GOOD = 0, CHECK_FAILED = 10, NO_MEMORY, OTHERS_PAINT, SUM_WRONG, FEWER_LIVE, TRIM_GAVE_NOTHING, STILL_OWNED, CHILDS_CHILD };
 
-/* The child's own words; the parent only sees that CHECK_FAILED. */
-bool is_sound(quire_slab *slab, const char *when)
-{
-    const char *wrong = quire_slab_check(slab);
-    if (wrong)
-        fprintf(stderr, "in the child, %s: %s\n", when, wrong);
-    return !wrong;
-}
-
 int count_live(void *, void *n) { return ++*static_cast<size_t *>(n), 0; }
 
 /* Allocate, verify and free `count`; half of them by another thread, which sleeps while this one looks and trims. */

@@ -18,14 +18,6 @@ quire_slab_opts eight_a_page()
     return opts;
 }
 
-bool is_sound(quire_slab *slab, const char *when)
-{
-    const char *wrong = quire_slab_check(slab);
-    if (wrong)
-        fprintf(stderr, "in the child, %s: %s\n", when, wrong);
-    return !wrong;
-}
-
 int count_one(void *, void *n) { return ++*static_cast<size_t *>(n), 0; }
 
 /* Allocates, verifies and frees. */

@@ -72,6 +72,15 @@ inline void noise()
         yield_sparingly();
 }
 
+/* In a child of a fork, whose parent sees its exit status only: what a check found goes to the log.  True: nothing. */
+inline bool is_nothing(const char *wrong, const char *when)
+{
+    if (wrong)
+        fprintf(stderr, "in the child, %s: %s\n", when, wrong);
+    return !wrong;
+}
+inline bool is_sound(quire_slab *slab, const char *when) { return is_nothing(quire_slab_check(slab), when); }
+
 /* As a program has them compiled in, every other time: the tests themselves are not optimised, and make calls. */
 inline bool by_turns()
 {
