@@ -14,6 +14,9 @@
  *     ...
  *     quire_on_panic(note);
  *
+ * Stack: no call of any header takes more than 2 KiB of it, but quire_slab_create() (4 KiB), quire_stats_write() (20) and what prints text (what libc takes);
+ * the one of a process that starts the thread which gives memory back takes 4 KiB more where the loader has to find libc's functions first.
+ *
  * Threads: every function here may be called from any thread.  Signals and fork: all may be called from a handler; a child keeps the hook.
  */
 #ifndef QUIRE_QUIRE_H

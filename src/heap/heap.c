@@ -296,6 +296,7 @@ static void after_fork(void)
         heaps_mend(heap_first);
     }
     heap_work_after_fork();
+    slots_after_fork();
     heap_fork_in_child(was_locked);
 }
 

@@ -108,6 +108,8 @@ struct os_stack {
     uintptr_t low, end;
 };
 void os_stack_of(const void *frame, struct os_stack *out);
+/* It is sure that this is the first thread, on its own stack, which grows: not on a coroutine's. */
+bool os_is_first_stack(const void *frame);
 /* Out of core dumps, and in again. */
 int os_advise_dontdump(void *start, size_t bytes);
 int os_advise_dump(void *start, size_t bytes);

@@ -139,6 +139,13 @@ void os_stack_of(const void *frame, struct os_stack *out)
     *out = is_known ? (struct os_stack){low, behind} : (struct os_stack){0, 0};
 }
 
+/* Nothing else is mapped so near below the first thread's stack: the kernel leaves a gap. */
+bool os_is_first_stack(const void *frame)
+{
+    enum { NEAR_BYTES = 1 << 20 };
+    return os_thread_id() == os_process_id() && (uintptr_t)getauxval(AT_RANDOM) - (uintptr_t)frame < NEAR_BYTES;
+}
+
 uintptr_t os_brk(void)
 {
     return (uintptr_t)sbrk(0);

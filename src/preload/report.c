@@ -202,13 +202,21 @@ static void report_write(void)
         say_lost(&preload_conf, error);
 }
 
-/* Any thread may end the program, also one with 16 KiB of stack: there the report is written by a thread of ours. */
+/* What was asked for at the end of the program. */
+static void write_all(void)
+{
+    profile_at_exit();
+    if (preload_conf.stats_at_exit)
+        report_write();
+}
+
+/* Any thread may end the program, also one with 16 KiB of stack, or a coroutine with less: there a thread of ours writes. */
 static atomic_u32 written;
 
 static void write_on_own_stack(void *unused)
 {
     (void)unused;
-    report_write();
+    write_all();
     u32_store_release(&written, 1); /* release [report-written] */
     os_futex_wake(&written.word, 1);
 }
@@ -227,9 +235,7 @@ void report_repair_copy(void)
 static void write_of_copy(void)
 {
     report_repair_copy();
-    profile_at_exit();
-    if (preload_conf.stats_at_exit)
-        report_write();
+    write_all();
 }
 
 static void on_term(int number)
@@ -285,13 +291,11 @@ void report_at_exit(void)
         end_in_copy();
         return;
     }
-    profile_at_exit();
-    if (!preload_conf.stats_at_exit)
+    if (!is_asked)
         return;
     int kept = errno;
-    bool is_main = os_thread_id() == os_process_id();
-    if (is_main || os_thread_start(write_on_own_stack, NULL) != 0)
-        report_write();
+    if (os_is_first_stack(&kept) || os_thread_start(write_on_own_stack, NULL) != 0)
+        write_all();
     else
         while (u32_load_acquire(&written) == 0) /* acquire [report-written] */
             os_futex_wait(&written.word, 0, 0);

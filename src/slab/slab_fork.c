@@ -175,6 +175,7 @@ void slab_after_fork(void)
     struct lock_notes notes;
     bool goes_on = slab_thread_is_amid(), inside = others_reset(goes_on) || amid.inside;
     slab_shared_after_fork();
+    slots_after_fork();
     if (u32_load_relaxed(&slab_pending) != 0)
         u32_store_relaxed(&slab_pending, 0);
     if (inside)

@@ -132,6 +132,7 @@ void slots_batch(struct slot_cache *cache, size_t slot_bytes);
 /* A full magazine from elsewhere, beside the one that is current next. */
 void slots_own_push(struct slot_cache *cache, struct magazine *full);
 void slots_sort(struct slot_cache *cache); /* those unsorted, while nobody who must find each slot looks */
+void slots_after_fork(void); /* in the child: nobody sorts */
 void slots_spare_put(struct slot_cache *cache, struct magazine *empty);
 struct magazine *slots_spare_get(struct slot_cache *cache); /* NULL: there is none */
 /* All that are not small and hold something, perhaps: one list.  `cur` is synced. */

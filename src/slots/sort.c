@@ -14,6 +14,8 @@
  */
 #include "slots/slots.h"
 
+#include <string.h>
+
 #include "base/bits.h"
 
 enum { SORT_BYTES = 1 << 20, SLOT_LEAST = 128, NEAR = 4 << 10, JUMPS_PARTS = 8, SHIFT_MOST = 12 };
@@ -155,11 +157,26 @@ static void write_back(struct slot_cache *cache, const struct order *order)
     cache->is_sorting = false;
 }
 
+/* 8 KiB, half of what the smallest stacks have: one for all threads.  Who finds another at it goes without, this time. */
+static struct order sort_order;
+static atomic_u32 sort_is_taken;
+
 static NOINLINE void order_by_places(struct slot_cache *cache, uintptr_t low)
 {
-    struct order order = {.low = low, .shift = cache->shift};
-    if (stretches_set(cache, &order) && places_set(cache, &order))
-        write_back(cache, &order);
+    if (u32_exchange_acquire(&sort_is_taken, 1) != 0) /* acquire [slots-order] */
+        return;
+    memset(&sort_order, 0, sizeof sort_order);
+    sort_order.low = low;
+    sort_order.shift = cache->shift;
+    if (stretches_set(cache, &sort_order) && places_set(cache, &sort_order))
+        write_back(cache, &sort_order);
+    u32_store_release(&sort_is_taken, 0); /* release [slots-order] */
+}
+
+void slots_after_fork(void)
+{
+    if (u32_load_relaxed(&sort_is_taken) != 0)
+        u32_store_relaxed(&sort_is_taken, 0);
 }
 
 void slots_sort(struct slot_cache *cache)
