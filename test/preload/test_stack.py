@@ -17,7 +17,7 @@ def test_a_call_takes_little_of_the_stack(build, most, conf):
     assert_sound(run(build("stack_depth.c"), "calls", most, conf=conf, env=BOUND))
 
 
-@pytest.mark.parametrize("what, kib", [("end", 6), ("end", 16), ("end_in_thread", 6), ("end_in_thread", 16)])
+@pytest.mark.parametrize("what, kib", [("end", 6), ("end", 16), ("end_in_thread", 6), ("end_in_thread", 16), ("end_in_child", 8)])
 @pytest.mark.parametrize("conf", [*ENDS, "stats:exit={0},prof:1K,prof_file:{0}.heap,leaks:1,check:10,secure:1"])
 def test_the_program_may_end_on_a_small_stack_and_what_was_asked_for_is_written(build, tmp_path, what, kib, conf):
     report = tmp_path / "report"

@@ -5,6 +5,7 @@
  *     stack_depth calls BYTES            the deepest call of each, of main and of a thread, may take so much
  *     stack_depth end BYTES              a coroutine of main's with a stack of so many bytes ends the program
  *     stack_depth end_in_thread BYTES    so does one of another thread
+ *     stack_depth end_in_child BYTES     which forks before; so does the child, whose first thread it is
  */
 #define _GNU_SOURCE
 #include <malloc.h>
@@ -14,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include "must.h"
 
@@ -172,8 +175,14 @@ static void *measure(void *most_)
 
 /* ---- the end of the program ---- */
 
+static bool forks;
+
 static void end(void)
 {
+    int status = 0;
+    pid_t child = forks ? fork() : 0;
+    if (child > 0 && (waitpid(child, &status, 0) != child || status != 0))
+        _exit(1);
     free(malloc(100000)); /* more than a profile misses */
     exit(0);
 }
@@ -193,6 +202,7 @@ int main(int count, char **words)
         return 2;
     if (strcmp(words[1], "end") == 0)
         end_in_coroutine(&bytes);
+    forks = strcmp(words[1], "end_in_child") == 0;
     bool calls = strcmp(words[1], "calls") == 0;
     if (calls)
         measure(&bytes);
