@@ -41,10 +41,17 @@ static void bins_init(struct heap_local *local, unsigned from, unsigned to)
     }
 }
 
+unsigned heap_bins_ready(const struct heap_local *local)
+{
+    if (local->bytes_max == HEAP_SMALL_MAX)
+        return HEAP_BINS;
+    return HEAP_NEAR;
+}
+
 /* The others are not touched before their time. */
 void heap_bins_clear(struct heap_local *local)
 {
-    bins_init(local, 0, local->bytes_max == HEAP_SMALL_MAX ? HEAP_BINS : HEAP_NEAR);
+    bins_init(local, 0, heap_bins_ready(local));
     if (local->bytes_max == 0)
         local->bytes_max = heap_class_bytes(HEAP_NEAR - 1);
 }
@@ -56,6 +63,34 @@ void heap_bins_reach(struct heap_local *local, unsigned class)
     bins_init(local, HEAP_NEAR, HEAP_BINS);
     atomic_fence_signal(); /* the child of a fork */
     local->bytes_max = HEAP_SMALL_MAX;
+}
+
+STATIC_ASSERT(offsetof(struct heap_local, bin[HEAP_NEAR]) == 4096, "an OS page");
+
+static bool has_nothing(const struct heap_bin *bin)
+{
+    return !bin->page && !bin->partial && (!bin->slots.cur || slots_count(&bin->slots) == 0);
+}
+
+/* As if it were new.  Bins that are not ready may be of zeros or empty: the system need not take the pages, and large ones hold other bins, too. */
+void heap_local_shrink(struct heap_local *local)
+{
+    bool was_used = local->bytes_max == HEAP_SMALL_MAX;
+    if (!heap_is_idle(local) || local->span_bytes == 0)
+        return;
+    for (unsigned c = 0; c < heap_bins_ready(local); c++) {
+        if (!has_nothing(&local->bin[c]))
+            return;
+        was_used |= local->bin[c].slots.cur != NULL;
+    }
+    uintptr_t from = align_up((uintptr_t)&local->bin[HEAP_NEAR], os_page_bytes()), end = (uintptr_t)local + local->span_bytes;
+    if (!was_used || from >= end)
+        return;
+    heap_bins_clear(local);
+    atomic_fence_signal(); /* the child of a fork */
+    local->bytes_max = heap_class_bytes(HEAP_NEAR - 1);
+    atomic_fence_signal();
+    (void)os_discard((void *)from, end - from);
 }
 
 void heap_local_init(struct heap_local *local, struct quire_heap *heap)

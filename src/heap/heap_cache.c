@@ -333,7 +333,7 @@ static void leave_class(struct heap_local *local, unsigned class, uint32_t depot
 
 void heap_caches_flush(struct heap_local *local, bool ends)
 {
-    for (unsigned c = 0; c < HEAP_BINS; c++)
+    for (unsigned c = 0; c < heap_bins_ready(local); c++)
         if (local->bin[c].slots.cur)
             leave_class(local, c, ends ? DEPOT_OWNS * own_max(local, c) : 0);
 }
@@ -432,7 +432,7 @@ static COLD void marks_to_bits(struct quire_heap *heap, unsigned class, uint64_t
 
 void heap_caches_to_bits(struct heap_local *local)
 {
-    for (unsigned c = 0; c < HEAP_BINS; c++) {
+    for (unsigned c = 0; c < heap_bins_ready(local); c++) {
         const struct slot_cache *cache = &local->bin[c].slots;
         if (!cache->cur)
             continue;

@@ -22,6 +22,7 @@ void heap_cache_missed(struct heap_local *local, unsigned class); /* another wor
 void heap_caches_flush(struct heap_local *local, bool ends); /* all slots to the pages, or on their way there; but full magazines to the depots if its thread ends */
 void heap_depots_flush(struct heap_local *local); /* the heap's, by this local */
 void heap_depots_unlearn(struct quire_heap *heap); /* that magazines are to be large */
+void heap_local_shrink(struct heap_local *local); /* an ended thread's that has nothing: of its memory an OS page stays */
 bool heap_cache_is_sound(struct heap_local *local, unsigned class);
 /* Written over what a block's first 16 bytes were; a free slot has them so.  The first word says that it is one: last. */
 static ALWAYS_INLINE void heap_mark(void *slot, uint64_t mark)

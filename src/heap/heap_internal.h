@@ -145,6 +145,8 @@ struct heap_local {
     struct heap_door door;
     size_t bytes_max; /* of requests whose bins are ready */
     struct quire_heap *heap;
+    struct heap_small *small; /* for each bin, behind this; NULL: it caches nothing (home) */
+    CACHE_ALIGNED atomic_addr inbox; /* blocks that others have freed, linked */
     atomic_addr thread;       /* whose it is; 0: idle.  Changes under the bias */
     struct heap_local *next;  /* of the heap's locals: only grows */
     struct heap_local *idle_next;
@@ -153,9 +155,7 @@ struct heap_local {
     bool is_torn; /* in the child of a fork, while repairs are due: another thread was inside */
     struct heap_late *late; /* secure */
     struct heap_out out[HEAP_OUT];
-    struct heap_bin bin[HEAP_BINS];
-    CACHE_ALIGNED atomic_addr inbox; /* blocks that others have freed, linked */
-    struct heap_small *small; /* for each bin, behind this; NULL: it caches nothing (home) */
+    struct heap_bin bin[HEAP_BINS]; /* the near ones on the first OS page, with all above: what lies behind goes back from time to time (heap_local_shrink()) */
 };
 
 static inline struct quire_span heap_local_span(struct heap_local *local)
@@ -305,6 +305,7 @@ void heap_list_unlock(void);
 void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg); /* with the heaps' lock; newest first, the default heap last */
 const char *heap_name(const struct quire_heap *heap); /* NULL: none */
 void heap_bins_clear(struct heap_local *local); /* no page, no magazine */
+unsigned heap_bins_ready(const struct heap_local *local); /* the first so many are */
 void heap_bins_reach(struct heap_local *local, unsigned class); /* the class's bin is ready */
 void heap_local_init(struct heap_local *local, struct quire_heap *heap);
 struct heap_local *heap_local_make(struct quire_heap *heap); /* on no list; NULL: there is no memory */

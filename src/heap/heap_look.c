@@ -309,7 +309,7 @@ static bool locals_are_sound(struct quire_heap *heap)
 {
     bool sound = true;
     HEAP_EACH_VISITED(heap, local)
-        for (unsigned c = 0; c < HEAP_BINS && sound; c++)
+        for (unsigned c = 0; c < heap_bins_ready(local) && sound; c++)
             sound = bin_is_sound(local, c) && heap_cache_is_sound(local, c);
     return sound;
 }

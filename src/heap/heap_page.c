@@ -39,6 +39,7 @@ uint32_t heap_page_live(const struct heap_page *page)
 
 void heap_page_enter(struct heap_local *local, struct heap_page *page, unsigned state)
 {
+    heap_bins_reach(local, page->class);
     heap_state_set(page, state);
     if (state == HEAP_PARTIAL)
         heap_pages_push(&local->bin[page->class].partial, page);
@@ -400,7 +401,7 @@ void heap_page_due(struct heap_local *local, struct heap_page *page)
 
 void heap_local_settle(struct heap_local *local, uint32_t live_max)
 {
-    for (unsigned c = 0; c < HEAP_BINS; c++) {
+    for (unsigned c = 0; c < heap_bins_ready(local); c++) {
         struct heap_page *page = local->bin[c].page;
         if (!page || heap_page_live(page) > live_max)
             continue;

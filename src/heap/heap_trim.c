@@ -47,6 +47,7 @@ static void give_back(struct quire_heap *heap, void *trim_)
     HEAP_EACH_VISITED(heap, local) {
         heap_late_verify(local);
         heap_local_settle(local, 0);
+        heap_local_shrink(local);
     }
     heap_sealed_cool(heap);
     heap_chunks_trim(heap);

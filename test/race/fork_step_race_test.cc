@@ -123,7 +123,14 @@ private:
     const Stepped &x;
     World w = {};
 
-    void set_up_own() { set_up(w.own, w.slots), w.large = quire_heap_alloc(w.heap, LARGE); }
+    void set_up_own()
+    {
+        set_up(w.own, w.slots), w.large = quire_heap_alloc(w.heap, LARGE);
+        std::thread([this] { /* it ends, and a trim finds what it had */
+            for (size_t bytes = 16; bytes < 4000; bytes += bytes / 2)
+                quire_heap_free(w.heap, quire_heap_alloc(w.heap, bytes));
+        }).join();
+    }
 
     void set_up(void *(&blocks)[BLOCKS], void *(&slots)[BLOCKS])
     {

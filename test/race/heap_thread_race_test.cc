@@ -2,6 +2,7 @@
 /* Threads that begin, end, are cancelled, and allocate in their last destructors: what they leave is had again by others. */
 #include "race/heap_race.h"
 #include "race/thread_kit.h"
+#include "unit/heap_inside.h"
 
 namespace {
 constexpr size_t BYTES = 64;
@@ -111,6 +112,93 @@ struct Cancelled {
     }
 };
 } // namespace
+
+TEST(HeapThreads, of_what_ended_ones_had_an_os_page_each_stays)
+{
+    const unsigned threads = 60;
+    Heap heap;
+    std::atomic<unsigned> there{0};
+    std::vector<std::thread> list;
+    for (unsigned t = 0; t < threads; t++)
+        list.emplace_back([&] {
+            for (size_t bytes = 16; bytes < 30000; bytes += bytes / 2)
+                quire_heap_free(heap, quire_heap_alloc(heap, bytes));
+            there++;
+            while (there < threads) /* or one would have what another left */
+                std::this_thread::yield();
+        });
+    for (std::thread &thread : list)
+        thread.join();
+    quire_heap_trim(heap);
+    size_t locals = 0, resident = 0;
+    const quire_heap *whole = heap;
+    for (heap_local *local = heap_locals(whole); local; local = local->next)
+        if (local->span_bytes) {
+            locals++;
+            resident += os_resident_bytes(local, local->span_bytes);
+        }
+    EXPECT_EQ(locals, threads);
+    EXPECT_LE(resident, threads * os_page_bytes());
+    EXPECT_STREQ(quire_heap_check(heap), nullptr);
+}
+
+/* Its pages are on no list: they come back to one when what lives in them is freed, when nothing else is left of what that thread had. */
+TEST(HeapThreads, full_pages_of_one_that_ended_and_was_forgotten_are_had_again)
+{
+    const size_t bytes = 4096, count = 64;
+    Heap heap;
+    std::vector<void *> left;
+    std::thread([&] {
+        for (size_t i = 0; i < count; i++)
+            left.push_back(painted(heap, bytes));
+    }).join();
+    size_t pages = stats_of(heap).pages;
+    quire_heap_trim(heap);
+    for (int round = 0; round < 4; round++) {
+        for (size_t i = 0; i < count; i++)
+            if (round == 3 || i % 16 == size_t(round)) {
+                EXPECT_TRUE(heap_is_painted(left[i]));
+                quire_heap_free(heap, left[i]);
+                left[i] = nullptr;
+            }
+        quire_heap_trim(heap);
+        EXPECT_STREQ(quire_heap_check(heap), nullptr);
+        std::thread([&] {
+            for (void *&p : left)
+                p = p ? p : painted(heap, bytes);
+        }).join();
+        EXPECT_LE(stats_of(heap).pages, pages + 1); /* a page is worth going back to when some of it is free */
+        quire_heap_trim(heap);
+        EXPECT_STREQ(quire_heap_check(heap), nullptr);
+    }
+    free_all(heap, left);
+    expect_nothing_left(heap, 2);
+}
+
+TEST(HeapThreads, what_an_ended_one_had_may_stay_where_the_system_does_not_take_it)
+{
+    const size_t bytes = 2000;
+    for (bool refused : {false, true}) {
+        Heap heap;
+        for (int round = 0; round < 3; round++) {
+            void *others[6];
+            for (void *&p : others)
+                p = painted(heap, bytes);
+            std::thread([&] { /* before it has allocated any, so that its bin is not ready */
+                quire_heap_free(heap, quire_heap_alloc(heap, 16));
+                for (void *p : others)
+                    quire_heap_free(heap, p);
+                EXPECT_EQ(free_all(heap, {painted(heap, bytes), painted(heap, bytes)}), 2u);
+            }).join();
+            os_fault_set(OS_DISCARD, refused ? 1 : 0, true);
+            quire_heap_trim(heap);
+            EXPECT_EQ(os_fault_failed(OS_DISCARD) != 0, refused);
+            os_fault_set(OS_DISCARD, 0, false);
+            EXPECT_STREQ(quire_heap_check(heap), nullptr);
+        }
+        expect_nothing_left(heap, 2);
+    }
+}
 
 TEST(HeapThreads, three_hundred_cancelled_ones_leave_nothing_out_of_reach)
 {
