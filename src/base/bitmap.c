@@ -104,23 +104,14 @@ static inline bool search_plain(struct bitmap *map, size_t run, struct bitmap_pl
 
 static inline void mark_taken(struct bitmap *map, size_t at, size_t run)
 {
-    uint64_t *taken = map->taken, *starts = map->starts;
-    size_t first = at / WORD_BITS, last = (at + run - 1) / WORD_BITS;
-    /* What stood over free words was no start (B2). */
-    starts[first] = (taken[first] ? starts[first] : 0) | UINT64_C(1) << (at % WORD_BITS);
-    if (likely(first == last)) {
+    size_t w = at / WORD_BITS, last = (at + run - 1) / WORD_BITS;
+    uint64_t start = UINT64_C(1) << (at % WORD_BITS), bits = bits_from(at % WORD_BITS);
+    for (; w <= last; w++, start = 0, bits = ~UINT64_C(0)) {
+        /* What stood over free words was no start (B2). */
+        map->starts[w] = (map->taken[w] ? map->starts[w] : 0) | start;
         order_for_fork();
-        taken[first] |= bits_low((unsigned)run) << (at % WORD_BITS);
-        return;
+        map->taken[w] |= w < last ? bits : bits & bits_low((unsigned)((at + run - 1) % WORD_BITS + 1));
     }
-    starts[last] = taken[last] ? starts[last] : 0;
-    order_for_fork();
-    taken[first] |= bits_from(at % WORD_BITS);
-    for (size_t w = first + 1; w < last; w++) {
-        starts[w] = 0;
-        taken[w] = ~UINT64_C(0);
-    }
-    taken[last] |= bits_low((unsigned)((at + run - 1) % WORD_BITS + 1));
 }
 
 /* The longest run of word w, if the remainder of a cut, `after` bits, is one of those in it. */
@@ -197,10 +188,8 @@ static inline size_t taken_end(const struct bitmap *map, size_t idx)
     uint64_t keep = bits_from(i % WORD_BITS);
     for (; w < words; w++, keep = ~UINT64_C(0)) {
         uint64_t stop = (~map->taken[w] | map->starts[w]) & keep;
-        if (stop) {
-            i = w * WORD_BITS + bits_lowest(stop);
-            return i < map->bits ? i : map->bits;
-        }
+        if (stop) /* no padding: that is taken, and nothing starts there */
+            return w * WORD_BITS + bits_lowest(stop);
     }
     return map->bits;
 }

@@ -45,7 +45,7 @@ static void slot_fill(struct bitmap_hints *hints, struct bitmap_slot *slot)
 }
 
 /* The slot for an alignment, made now if there is room; failing that one of a smaller alignment,
- * whose ceilings hold but cannot be put right; failing that NULL. */
+ * whose ceilings hold but may be too high.  There is one: the least of all gets the last slot. */
 static struct bitmap_slot *slot_for(struct bitmap_hints *hints, unsigned align_log2)
 {
     struct bitmap_slot *best = NULL;
@@ -54,10 +54,10 @@ static struct bitmap_slot *slot_for(struct bitmap_hints *hints, unsigned align_l
         if (slot->align_log2 <= align_log2 && (!best || slot->align_log2 > best->align_log2))
             best = slot;
     }
-    if (hints->nslots == SLOTS || (best && best->align_log2 == align_log2))
+    if (best && (hints->nslots == SLOTS || best->align_log2 == align_log2))
         return best;
-    best = &hints->slot[hints->nslots++];
-    best->align_log2 = align_log2;
+    best = &hints->slot[hints->nslots < SLOTS ? hints->nslots++ : SLOTS - 1];
+    *best = (struct bitmap_slot){.ceilings = best->ceilings, .align_log2 = align_log2};
     slot_fill(hints, best);
     return best;
 }
@@ -107,28 +107,11 @@ static void ceiling_settle(struct bitmap *map, struct bitmap_slot *slot, size_t 
     tree_set(&map->hints->stripes, slot->ceilings, stripe, code_of(more.run - 1));
 }
 
-/* Alignments beyond the slots, and beyond all slots' alignments: every promise is looked into. */
-static bool search_unguided(struct bitmap *map, const struct bitmap_want *want,
-                            struct bitmap_place *out)
-{
-    struct bitmap_hints *hints = map->hints;
-    size_t nwords = hints->shape.count[0], w = 0;
-    uint16_t code = code_of(want->run);
-    while ((w = tree_first(&hints->shape, hints->promises, w, code)) < nwords) {
-        if (place_in_stripe(map, w, want, out))
-            return true;
-        w = (w / STRIPE_WORDS + 1) * STRIPE_WORDS;
-    }
-    return false;
-}
-
 bool hint_search_aligned(struct bitmap *map, const struct bitmap_want *want,
                          struct bitmap_place *out)
 {
     struct bitmap_hints *hints = map->hints;
     struct bitmap_slot *slot = slot_for(hints, want->align_log2);
-    if (!slot)
-        return search_unguided(map, want, out);
     bool own = slot->align_log2 == want->align_log2;
     size_t nstripes = hints->stripes.count[0], w = own && slot->run <= want->run ? slot->word : 0;
     size_t stripe = w / STRIPE_WORDS;
@@ -136,7 +119,7 @@ bool hint_search_aligned(struct bitmap *map, const struct bitmap_want *want,
     /* From the cursor on in its stripe; then stripe by stripe. */
     bool found = stripe < nstripes && place_in_stripe(map, w, want, out);
     while (!found && stripe < nstripes) {
-        if (own && slot->ceilings[stripe] >= code)
+        if (slot->ceilings[stripe] >= code)
             ceiling_settle(map, slot, stripe);
         stripe = tree_first(&hints->stripes, slot->ceilings, stripe + 1, code);
         found = stripe < nstripes && place_in_stripe(map, stripe * STRIPE_WORDS, want, out);

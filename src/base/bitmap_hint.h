@@ -50,7 +50,7 @@ struct bitmap_hints {
         uint16_t *ceilings;     /* B4: no aligned place in a run of the stripe has more than this */
         uint32_t align_log2;
         uint32_t run, word;     /* B7: no aligned place of `run` bits in a run before `word` */
-    } slot[SLOTS];              /* in the order in which the alignments were first used */
+    } slot[SLOTS];              /* those that were used first; later ones have ceilings of a smaller alignment */
 };
 
 struct bitmap_want {

@@ -153,15 +153,10 @@ static inline void bits_set(uint64_t *words, size_t from, size_t to)
 static inline void bits_clear(uint64_t *words, size_t from, size_t to)
 {
     size_t first = from / WORD_BITS, last = (to - 1) / WORD_BITS;
-    uint64_t head = bits_from(from % WORD_BITS), tail = bits_low((unsigned)((to - 1) % WORD_BITS + 1));
-    if (first == last) {
-        words[first] &= ~(head & tail);
-        return;
-    }
-    words[last] &= ~tail;
-    for (size_t i = last - 1; i > first; i--)
-        words[i] = 0;
-    words[first] &= ~head;
+    uint64_t tail = bits_low((unsigned)((to - 1) % WORD_BITS + 1));
+    for (size_t w = last; w > first; w--, tail = ~UINT64_C(0))
+        words[w] &= ~tail;
+    words[first] &= ~(tail & bits_from(from % WORD_BITS));
 }
 
 /* How many are 1. */
