@@ -56,11 +56,9 @@ static inline uintptr_t chunk_alloc(struct percpu_local *local, struct percpu_ch
         return 0;
     if (unlikely(want->edge_log2 < chunk->edge_log2))
         chunk->edge_log2 = want->edge_log2;
-    chunk->live_words += want->words;
-    local->live_words += want->words;
+    percpu_room_add(local, chunk, -want->words);
     percpu_mapped_add(local, want->words, 1);
     count_allocated(local);
-    chunk->objects++;
     if (unlikely(local->pool->watched))
         percpu_tell(sanitize_defined, chunk, idx << chunk->bit_log2, want->words << WORD_LOG2);
     return (uintptr_t)chunk->base + (idx << chunk->bit_log2);

@@ -28,26 +28,25 @@ static void enter_list(struct percpu_local *local, struct percpu_chunk *chunk)
 /* The chunk comes to the local (1), or leaves it (-1): all sums, its pages' lists, and how many of each size are in maps. */
 static void local_follows(struct percpu_local *local, struct percpu_chunk *chunk, int change)
 {
-    size_t bytes, sign = (size_t)change, objects = percpu_chunk_objects(chunk);
+    size_t bytes, sign = (size_t)change, objects = 0;
+    bool paged = percpu_is_paged(chunk->grain);
     local->chunks += (uint32_t)change;
-    local->paged_chunks += percpu_is_paged(chunk->grain) ? (uint32_t)change : 0;
-    local->free_pages[chunk->grain] += sign * chunk->free_page_count;
-    local->allocs += sign * objects;
-    local->objects_peak += sign * objects; /* as much as the last owner's goes down by */
-    local->live_words += sign * chunk->live_words;
-    if (!percpu_is_paged(chunk->grain)) {
-        for (size_t at = percpu_chunk_next(chunk, 0, &bytes); chunk->objects && at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes))
-            percpu_mapped_add(local, bytes >> WORD_LOG2, change);
-        return;
+    *percpu_room(local, chunk->grain) += sign * chunk->room;
+    for (size_t at = 0; !paged && !percpu_chunk_is_empty(chunk) && (at = percpu_chunk_next(chunk, at, &bytes)) != SIZE_MAX; at += bytes) {
+        percpu_mapped_add(local, bytes >> WORD_LOG2, change);
+        objects++;
     }
-    for (size_t i = 0; i < percpu_pages_of(chunk->pool, chunk->grain); i++) {
+    for (size_t i = 0; paged && i < chunk->pool->room[chunk->grain]; i++) {
         struct percpu_page *page = percpu_page_of(chunk, i);
+        objects += page->used;
         local->pages_of[page->words] += page->words ? (uint32_t)change : 0;
         if (page->words && page->filled && change > 0)
             percpu_pages_push(&local->partial[page->words], page);
         else if (page->words && page->filled)
             percpu_pages_remove(&local->partial[page->words], page);
     }
+    local->allocs += sign * objects;
+    local->objects_peak += sign * objects; /* as much as the last owner's goes down by */
 }
 
 void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
@@ -193,15 +192,14 @@ static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct q
     chunk->grain = grain;
     u32_store_relaxed(&chunk->any_written, pool->watched);
     chunk->class = percpu_class_empty(pool, grain);
+    chunk->room = (uint32_t)pool->room[grain];
     void *rest = chunk->written + (pool->units + 63) / 64;
     if (percpu_is_paged(grain)) {
-        size_t pages = percpu_pages_of(pool, grain);
         chunk->free_pages = rest;
-        chunk->pages = (char *)align_up((uintptr_t)(chunk->free_pages + (pages + 63) / 64), CACHE_LINE_BYTES);
+        chunk->pages = (char *)align_up((uintptr_t)(chunk->free_pages + (chunk->room + 63) / 64), CACHE_LINE_BYTES);
         chunk->page_stride = percpu_page_stride(grain);
         chunk->bit_log2 = percpu_page_log2(grain, pool->window.unit_shift);
-        chunk->free_page_count = (uint32_t)pages;
-        bits_set(chunk->free_pages, 0, pages);
+        bits_set(chunk->free_pages, 0, chunk->room);
         return chunk;
     }
     chunk->bit_log2 = WORD_LOG2 + 2 * grain;
@@ -299,8 +297,7 @@ COLD void percpu_tell(void (*tell)(const void *start, size_t bytes), const struc
 
 static size_t next_in_pages(const struct percpu_chunk *chunk, size_t from, size_t *bytes)
 {
-    size_t pages = percpu_pages_of(chunk->pool, chunk->grain);
-    for (size_t i = from >> chunk->bit_log2; i < pages; i++) {
+    for (size_t i = from >> chunk->bit_log2; i < chunk->pool->room[chunk->grain]; i++) {
         const struct percpu_page *page = percpu_page_of(chunk, i);
         if (page->words == 0)
             continue;
@@ -322,14 +319,6 @@ size_t percpu_chunk_next(const struct percpu_chunk *chunk, size_t from, size_t *
     size_t at = bitmap_next_taken(&chunk->map, align_up(from < edge ? edge : from, bit) >> chunk->bit_log2, &run);
     *bytes = run << chunk->bit_log2;
     return at == BITMAP_NONE ? SIZE_MAX : at << chunk->bit_log2;
-}
-
-size_t percpu_chunk_objects(const struct percpu_chunk *chunk)
-{
-    size_t objects = chunk->objects;
-    for (size_t i = 0; percpu_is_paged(chunk->grain) && i < percpu_pages_of(chunk->pool, chunk->grain); i++)
-        objects += percpu_page_of(chunk, i)->used;
-    return objects;
 }
 
 bool percpu_chunk_has(const struct percpu_chunk *chunk, size_t offset)

@@ -5,7 +5,7 @@
  * Only the thread that forked is left; the others' chunks become home's.  If one of them was inside, or held a lock, every list is made anew from
  * what is always whole: the list of a pool's chunks, and the bits of their maps.
  *
- *     hints, objects, live_words, class     from the bits (bitmap_rebuild)
+ *     hints, room, class                    from the bits (bitmap_rebuild)
  *     lists, sums                           from the chunks and their owners
  *     inboxes                               as they are: a free is in one, or was never made
  *
@@ -26,9 +26,8 @@
 /* A page that was being cut or given up has no object: it is nobody's. */
 static void pages_repair(struct percpu_chunk *chunk)
 {
-    size_t pages = percpu_pages_of(chunk->pool, chunk->grain);
-    chunk->free_page_count = 0;
-    for (size_t i = 0; i < pages; i++) {
+    chunk->room = 0;
+    for (size_t i = 0; i < chunk->pool->room[chunk->grain]; i++) {
         struct percpu_page *page = percpu_page_of(chunk, i);
         uint32_t free = 0;
         page->filled = 0;
@@ -43,10 +42,10 @@ static void pages_repair(struct percpu_chunk *chunk)
             page->used = 0;
             page->filled = 0;
             bits_set_one(chunk->free_pages, i);
-            chunk->free_page_count++;
+            chunk->room++;
         }
     }
-    chunk->class = percpu_class_floor(chunk->free_page_count);
+    chunk->class = percpu_class_floor(chunk->room);
 }
 
 static void map_repair(struct percpu_chunk *chunk)
@@ -55,12 +54,9 @@ static void map_repair(struct percpu_chunk *chunk)
     bitmap_rebuild(&chunk->map);
     chunk->edge_log2 = chunk->bit_log2;
     chunk->class = percpu_class_floor(bitmap_longest_hint(&chunk->map));
-    chunk->objects = 0;
-    chunk->live_words = 0;
-    for (size_t at = percpu_chunk_next(chunk, 0, &bytes); at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes)) {
-        chunk->objects++;
-        chunk->live_words += bytes >> WORD_LOG2;
-    }
+    chunk->room = (uint32_t)chunk->pool->room[chunk->grain];
+    for (size_t at = percpu_chunk_next(chunk, 0, &bytes); at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes))
+        chunk->room -= (uint32_t)(bytes >> WORD_LOG2);
 }
 
 static void local_empty(struct percpu_local *local)

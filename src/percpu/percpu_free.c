@@ -46,12 +46,11 @@ static inline size_t map_free(struct percpu_local *local, struct percpu_chunk *c
     if (unlikely(run == 0))
         return 0;
     run <<= 2 * chunk->grain;
-    chunk->live_words -= run;
-    local->live_words -= run;
+    percpu_room_add(local, chunk, run);
     percpu_mapped_add(local, run, -1);
     if (unlikely(percpu_class_floor(merged) > chunk->class))
         percpu_chunk_reclass(local, chunk, merged);
-    if (unlikely(--chunk->objects == 0))
+    if (unlikely(percpu_chunk_is_empty(chunk)))
         chunk->edge_log2 = EDGE_LOG2;
     return run;
 }
@@ -116,11 +115,9 @@ void percpu_give_chunks(bool give)
 }
 
 /* It has no object left. */
-static inline bool empty_goes(const struct percpu_local *local, const struct percpu_chunk *chunk)
+static inline bool empty_goes(struct percpu_local *local, const struct percpu_chunk *chunk)
 {
-    size_t words = local->pool->unit_words - FIRST_WORDS, pages = percpu_is_paged(chunk->grain) ? percpu_pages_of(local->pool, chunk->grain) : 0;
-    return percpu_is_paged(chunk->grain) ? percpu_empty_goes(local->free_pages[chunk->grain] - pages, pages)
-                                         : percpu_empty_goes(percpu_local_free_words(local) - words, words);
+    return percpu_empty_goes(*percpu_room(local, chunk->grain) - chunk->room, chunk->room);
 }
 
 static void empty_give(struct percpu_local *local, struct percpu_chunk *chunk)

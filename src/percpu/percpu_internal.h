@@ -16,7 +16,7 @@
  *
  * Invariants, checked by percpu_look.c:
  *   P1  the chunk's bitmap holds (its own check), its first 64 bytes are taken, and every run begins and ends at a multiple of 2^edge_log2 bytes
- *   P2  live_words and objects of a chunk are what its map or its pages say; those of a local (allocs less frees) are the sums of its chunks'
+ *   P2  the room of a chunk is what its map or its pages say; that of a local, and its objects (allocs less frees), are the sums of its chunks'
  *   P3  a chunk is on the list of its class, which promises no less than its longest free run
  *   P4  every free word is zero in every copy
  *   P5  the page map says that the chunk's first page is the chunk's; its owner is the local that lists it
@@ -71,11 +71,10 @@ struct CACHE_ALIGNED percpu_chunk {
     uint32_t grain, bit_log2; /* a bit of the map is 1 << bit_log2 bytes: 4, 16 or 64; or a paged kind: a page is, and there is no map */
     char *pages;              /* struct percpu_page, so far apart: */
     uint32_t page_stride;
-    uint32_t objects;       /* the owner's; of a paged chunk its pages say it: percpu_chunk_objects() */
+    uint32_t room;          /* the owner's: free words of its map, or free pages */
     atomic_addr owner;      /* struct percpu_local *; changes under the old owner's lock and the new one's */
     atomic_u32 any_written; /* is any bit of `written` set?  Or somebody watches */
-    uint32_t free_page_count; /* the owner's, with: */
-    uint64_t *free_pages;
+    uint64_t *free_pages;   /* the owner's: a bit for each */
     struct quire_span span, meta;
     atomic_u64 *written; /* a bit for each unit that may hold anything but zeros; any thread sets, the owner clears */
     /* under the pool's lock: can be walked forwards at any moment, also by the child of a fork */
@@ -84,7 +83,6 @@ struct CACHE_ALIGNED percpu_chunk {
     struct percpu_chunk *next, *prev; /* of its list */
     uint32_t class;
     uint32_t edge_log2; /* of all runs since the chunk was empty, in bytes: an alignment up to it needs no search of its own */
-    size_t live_words; /* of a chunk with a map */
     struct bitmap map;
 };
 STATIC_ASSERT(offsetof(struct percpu_chunk, free_pages) == 56, "a line");
@@ -105,9 +103,8 @@ struct percpu_local {
     struct percpu_page *partial[PERCPU_PAGED_WORDS + 1]; /* by size, in words */
     uint32_t mapped[PERCPU_PAGED_WORDS + 1];             /* objects of the size that are not in pages */
     uint32_t pages_of[PERCPU_PAGED_WORDS + 1];
-    uint32_t chunks, paged_chunks;               /* all; of these, the paged ones */
-    size_t free_pages[PERCPU_KINDS];             /* of the paged ones together */
-    size_t live_words;                           /* of the others */
+    uint32_t chunks;
+    size_t room[PERCPU_KINDS];                   /* of the chunks of a kind together: percpu_room() */
     size_t objects_peak;
     uint64_t allocs, frees; /* what they differ by is the objects of these chunks */
     struct percpu_chunk **seen; /* chunks that objects were freed in, by address; NULL: not a thread's */
@@ -130,6 +127,7 @@ struct quire_percpu {
     bool watched;            /* sanitize_watched() */
     size_t align_bytes_max, object_bytes_max;
     size_t unit_words, chunk_meta_bytes[PERCPU_KINDS], reserve_words;
+    size_t room[PERCPU_KINDS]; /* of a chunk without an object: words, or pages */
     struct quire_span span;
     struct quire_source *source;
     char name[PERCPU_NAME_BYTES];
@@ -222,15 +220,9 @@ void percpu_chunk_delete(struct percpu_chunk *chunk); /* not listed */
 void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk);
 void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk);
 /* Chunks without an object are in this class, and others. */
-static inline size_t percpu_pages_of(const struct quire_percpu *pool, unsigned kind)
-{
-    return (size_t)1 << (pool->window.unit_shift - percpu_page_log2(kind, pool->window.unit_shift));
-}
 static inline unsigned percpu_class_empty(const struct quire_percpu *pool, unsigned grain)
 {
-    if (percpu_is_paged(grain))
-        return percpu_class_floor(percpu_pages_of(pool, grain));
-    return percpu_class_floor((pool->unit_words - FIRST_WORDS) >> (2 * grain));
+    return percpu_class_floor(pool->room[grain] >> (percpu_is_paged(grain) ? 0 : 2 * grain));
 }
 #define FOR_EACH_LIST(grain, class) for (unsigned grain = 0; grain < PERCPU_KINDS; grain++) for (unsigned class = 0; class < PERCPU_CLASSES; class++)
 #define FOR_EACH_CHUNK(local, chunk) FOR_EACH_LIST(grain, class) for (struct percpu_chunk *chunk = (local)->list[grain][class]; chunk; chunk = chunk->next)
@@ -288,18 +280,23 @@ static inline char *percpu_unit(const struct percpu_chunk *chunk, uint32_t unit)
     return chunk->base + ((size_t)unit << chunk->pool->window.unit_shift);
 }
 
-/* Free in the local's maps. */
-static inline size_t percpu_local_free_words(const struct percpu_local *local)
+/* That of chunks with a map is one sum, whatever their grain. */
+static inline size_t *percpu_room(struct percpu_local *local, unsigned kind)
 {
-    return (local->chunks - local->paged_chunks) * (local->pool->unit_words - FIRST_WORDS) - local->live_words;
+    return &local->room[percpu_is_paged(kind) ? kind : 0];
+}
+
+static inline void percpu_room_add(struct percpu_local *local, struct percpu_chunk *chunk, size_t change)
+{
+    chunk->room += (uint32_t)change;
+    *percpu_room(local, chunk->grain) += change;
 }
 
 /* The first live object of a chunk at or behind `from`, an offset in the unit; its size.  SIZE_MAX: there is none. */
 size_t percpu_chunk_next(const struct percpu_chunk *chunk, size_t from, size_t *bytes);
-size_t percpu_chunk_objects(const struct percpu_chunk *chunk);
 static inline bool percpu_chunk_is_empty(const struct percpu_chunk *chunk)
 {
-    return percpu_is_paged(chunk->grain) ? chunk->free_page_count == percpu_pages_of(chunk->pool, chunk->grain) : chunk->objects == 0;
+    return chunk->room == chunk->pool->room[chunk->grain];
 }
 /* Is there one that begins just there? */
 bool percpu_chunk_has(const struct percpu_chunk *chunk, size_t offset);

@@ -68,7 +68,7 @@ static size_t object_bytes_in(const struct quire_percpu *pool, size_t run_bytes)
 static size_t longest_bytes(const struct percpu_chunk *chunk)
 {
     if (percpu_is_paged(chunk->grain))
-        return chunk->free_page_count ? (size_t)PERCPU_PAGED_WORDS << WORD_LOG2 : 0;
+        return chunk->room ? (size_t)PERCPU_PAGED_WORDS << WORD_LOG2 : 0;
     return object_bytes_in(chunk->pool, bitmap_longest_hint(&chunk->map) << chunk->bit_log2);
 }
 
@@ -181,8 +181,8 @@ static bool zero_between(const struct percpu_chunk *chunk, size_t from, size_t t
 
 static const char *check_pages(const struct percpu_local *local, const struct percpu_chunk *chunk)
 {
-    size_t pages = percpu_pages_of(chunk->pool, chunk->grain), free_pages = 0;
-    for (size_t i = 0; i < pages; i++) {
+    size_t free_pages = 0;
+    for (size_t i = 0; i < chunk->pool->room[chunk->grain]; i++) {
         const struct percpu_page *page = percpu_page_of(chunk, i);
         bool free = bits_test(chunk->free_pages, i);
         free_pages += free;
@@ -201,7 +201,7 @@ static const char *check_pages(const struct percpu_local *local, const struct pe
         if (page->used == 0 || (page->filled && !percpu_pages_is_linked(local->partial[page->words], page)))
             return "percpu G2";
     }
-    return free_pages == chunk->free_page_count && chunk->class == percpu_class_floor(free_pages) ? NULL : "percpu G2";
+    return free_pages == chunk->room && chunk->class == percpu_class_floor(free_pages) ? NULL : "percpu G2";
 }
 
 static const char *check_map(const struct percpu_chunk *chunk)
@@ -216,21 +216,19 @@ static const char *check_map(const struct percpu_chunk *chunk)
     return chunk->class < percpu_class_floor(bitmap_longest_hint(&chunk->map)) ? "percpu P3" : NULL;
 }
 
-static const char *check_chunk(const struct percpu_local *local, const struct percpu_chunk *chunk, size_t *live_words)
+static const char *check_chunk(const struct percpu_local *local, const struct percpu_chunk *chunk, size_t *objects)
 {
-    size_t bytes, words = 0, objects = 0, end = (size_t)1 << EDGE_LOG2;
+    size_t bytes, words = 0, end = (size_t)1 << EDGE_LOG2;
     const char *error = percpu_is_paged(chunk->grain) ? check_pages(local, chunk) : check_map(chunk);
     bool zero = true, look = !sanitize_watched();
     for (size_t at = percpu_chunk_next(chunk, end, &bytes); at != SIZE_MAX && !error; at = percpu_chunk_next(chunk, end, &bytes)) {
-        words += bytes >> WORD_LOG2, objects++;
+        words += bytes >> WORD_LOG2, ++*objects;
         zero = zero && (!look || zero_between(chunk, end, at));
         end = at + bytes;
     }
     if (error)
         return error;
-    if (!percpu_is_paged(chunk->grain))
-        *live_words += words;
-    if ((!percpu_is_paged(chunk->grain) && words != chunk->live_words) || objects != percpu_chunk_objects(chunk))
+    if (!percpu_is_paged(chunk->grain) && words + chunk->room != chunk->pool->room[chunk->grain])
         return "percpu P2";
     if (!zero || (look && !zero_between(chunk, end, chunk->pool->unit_words << WORD_LOG2)))
         return "percpu P4";
@@ -242,16 +240,16 @@ static const char *check_chunk(const struct percpu_local *local, const struct pe
 static const char *check_local(const struct percpu_local *local)
 {
     const char *error = NULL;
-    size_t words = 0, objects = 0, chunks = 0;
+    size_t room[PERCPU_KINDS] = {0}, objects = 0, chunks = 0;
     FOR_EACH_LIST(grain, class) {
         if ((local->list[grain][class] != NULL) != bits_test(local->filled[grain], class))
             error = "percpu P3";
         for (struct percpu_chunk *chunk = local->list[grain][class]; chunk && !error; chunk = chunk->next) {
-            error = chunk->class != class || chunk->grain != grain ? "percpu P3" : check_chunk(local, chunk, &words);
-            objects += percpu_chunk_objects(chunk), chunks++;
+            error = chunk->class != class || chunk->grain != grain ? "percpu P3" : check_chunk(local, chunk, &objects);
+            room[percpu_is_paged(grain) ? grain : 0] += chunk->room, chunks++;
         }
     }
-    if (!error && (words != local->live_words || objects != percpu_objects(local) || chunks != local->chunks))
+    if (!error && (memcmp(room, local->room, sizeof room) != 0 || objects != percpu_objects(local) || chunks != local->chunks))
         error = "percpu P2";
     return error;
 }

@@ -14,13 +14,6 @@
 
 #include "percpu/percpu_page.h"
 
-static void free_pages_set(struct percpu_local *local, struct percpu_chunk *chunk, int change)
-{
-    chunk->free_page_count += (uint32_t)change;
-    local->free_pages[chunk->grain] += (size_t)change;
-    percpu_chunk_reclass(local, chunk, chunk->free_page_count);
-}
-
 static void page_cut(struct percpu_page *page, struct percpu_chunk *chunk, uint32_t index, uint32_t words)
 {
     uint32_t even = words & -words, first = index ? 0 : (uint32_t)align_up(1U << EDGE_LOG2, even << WORD_LOG2); /* slots keep their alignment */
@@ -54,7 +47,8 @@ struct percpu_page *percpu_page_new(struct percpu_local *local, uint32_t words)
     chunk->free_pages[w] &= chunk->free_pages[w] - 1;
     struct percpu_page *page = percpu_page_of(chunk, index);
     page_cut(page, chunk, index, words);
-    free_pages_set(local, chunk, -1);
+    percpu_room_add(local, chunk, -(size_t)1);
+    percpu_chunk_reclass(local, chunk, chunk->room);
     percpu_pages_push(&local->partial[words], page);
     local->pages_of[words]++;
     return page;
@@ -70,5 +64,6 @@ void percpu_page_delete(struct percpu_local *local, struct percpu_page *page)
     memset(page->free, 0, page->free_words * sizeof *page->free);
     page->filled = 0;
     bits_set_one(chunk->free_pages, (size_t)((char *)page - chunk->pages) / chunk->page_stride);
-    free_pages_set(local, chunk, 1);
+    percpu_room_add(local, chunk, 1);
+    percpu_chunk_reclass(local, chunk, chunk->room);
 }

@@ -100,12 +100,14 @@ static int pool_plan(const struct quire_percpu_opts *opts, struct quire_percpu *
     pool->window.unit_mask = ~(uintptr_t)(unit_bytes - 1);
     pool->window.cpus = cpus;
     pool->unit_words = unit_bytes >> WORD_LOG2;
-    for (unsigned grain = 0; grain < PERCPU_GRAINS; grain++)
+    for (unsigned grain = 0; grain < PERCPU_GRAINS; grain++) {
+        pool->room[grain] = pool->unit_words - FIRST_WORDS;
         pool->chunk_meta_bytes[grain] = chunk_meta_bytes(pool->units, bitmap_memory_bytes(pool->unit_words >> (2 * grain)));
+    }
     for (unsigned kind = PERCPU_PAGED; kind < PERCPU_KINDS; kind++) {
-        size_t pages = percpu_pages_of(pool, kind);
+        pool->room[kind] = unit_bytes >> percpu_page_log2(kind, shift);
         pool->chunk_meta_bytes[kind] =
-            chunk_meta_bytes(pool->units, (pages + 63) / 64 * sizeof(uint64_t) + CACHE_LINE_BYTES + pages * percpu_page_stride(kind));
+            chunk_meta_bytes(pool->units, (pool->room[kind] + 63) / 64 * sizeof(uint64_t) + CACHE_LINE_BYTES + pool->room[kind] * percpu_page_stride(kind));
     }
     pool->account.limit_bytes = opts->limit_bytes;
     pool->reserve_words = (opts->reserve_bytes + 3) >> WORD_LOG2;
