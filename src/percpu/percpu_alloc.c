@@ -174,12 +174,7 @@ static COLD uintptr_t alloc_held(struct quire_percpu *pool, struct percpu_local 
     if (!chunk)
         return alloc_at_last(local, want);
     percpu_chunk_link(local, chunk);
-    bits = alloc_anywhere(local, want);
-    if (!bits && !percpu_is_paged(chunk->grain)) { /* it is one of many that may have room for so large an alignment, and it does */
-        bits = chunk_alloc(local, chunk, want);
-        percpu_chunk_reclass(local, chunk, bitmap_longest_hint(&chunk->map));
-    }
-    return bits;
+    return percpu_is_paged(chunk->grain) ? place_alloc(local, want) : chunk_alloc(local, chunk, want);
 }
 
 /* No chunk can be had: from what other threads have.  The object is theirs then, as far as chunks go. */

@@ -72,11 +72,10 @@ static void local_empty(struct percpu_local *local)
 /* The locks that this thread holds; NULL: none. */
 static const struct lock *my_inbox, *my_pool;
 
-/* How deep this thread is in changing the pool. */
+/* 1: this thread is changing the pool, and has not just begun, or ended. */
 static uint32_t my_changes(const struct quire_percpu *pool)
 {
-    uint32_t all = u32_load_relaxed(&pool->changing), mine = percpu_amid.pool == pool ? percpu_amid.changes : 0;
-    return mine < all ? mine : all; /* one may just begin, or have ended */
+    return percpu_amid.pool == pool && u32_load_relaxed(&pool->changing) != 0;
 }
 
 /* All lists anew, but for what this thread is inside of.  A chunk that has no owner was about to get its first one. */

@@ -93,7 +93,7 @@ LIST_OF(percpu_all, struct percpu_chunk, all_next, all_prev);
 struct percpu_local {
     struct bias bias;
     struct quire_percpu *pool;
-    atomic_addr thread;          /* struct percpu_thread *, 0: none.  Changes under the bias and the inbox's lock */
+    atomic_addr thread;          /* struct percpu_thread *, 0: none.  Goes under the bias and the inbox's lock */
     struct percpu_local *next;   /* of the pool's locals, home and reserve the last: only grows */
     struct percpu_local *unused_next;
     struct quire_span span;      /* where this struct lies, if not in the pool */
@@ -199,21 +199,19 @@ __attribute__((noreturn, cold)) void percpu_refuse(const struct quire_percpu *po
 /* ---- percpu_chunk.c: a chunk's life, and its place in a local ---- */
 /* What this thread is in the middle of: in the child of its fork, in a signal's handler, it goes on with that. */
 struct percpu_amid {
-    const struct quire_percpu *pool; /* that it is changing, */
-    uint32_t changes;                /* so deep */
+    const struct quire_percpu *pool; /* that it is changing */
     const struct percpu_chunk *chunk; /* made, and in no local yet */
 };
 extern THREAD_LOCAL struct percpu_amid percpu_amid __attribute__((tls_model("initial-exec")));
 static inline void percpu_change_begin(struct quire_percpu *pool)
 {
     percpu_amid.pool = pool;
-    percpu_amid.changes++;
     u32_add_relaxed(&pool->changing, 1);
 }
 static inline void percpu_change_end(struct quire_percpu *pool)
 {
     u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
-    percpu_amid.changes--;
+    percpu_amid.pool = NULL;
 }
 struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain);
 void percpu_chunk_delete(struct percpu_chunk *chunk); /* not listed */

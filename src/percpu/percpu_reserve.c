@@ -15,12 +15,8 @@
 
 size_t percpu_reserve_words(const struct percpu_local *reserve)
 {
-    size_t longest = 0;
-    FOR_EACH_CHUNK(reserve, chunk) {
-        size_t words = percpu_is_paged(grain) ? 0 : bitmap_longest_hint(&chunk->map) << (2 * grain);
-        longest = words > longest ? words : longest;
-    }
-    return longest;
+    const struct percpu_chunk *chunk = percpu_chunk_first(reserve, 0, 0); /* it has one at most, of words */
+    return chunk ? bitmap_longest_hint(&chunk->map) : 0;
 }
 
 bool percpu_reserve_is_low(const struct percpu_local *reserve)
@@ -34,26 +30,22 @@ void percpu_reserve_fill(struct quire_percpu *pool)
     if (likely(u32_load_relaxed(&pool->reserve_low) == 0))
         return;
     u32_store_relaxed(&pool->reserve_low, 0);
-    percpu_change_begin(pool); /* for the child of a fork: a chunk that no local has yet */
+    percpu_visit(home); /* first, for the child of a fork: a chunk that no local has yet */
     struct percpu_chunk *chunk = percpu_chunk_new(pool, 0);
-    if (!chunk) {
+    if (chunk)
+        (void)os_populate(chunk->meta.start, chunk->meta.bytes); /* nobody who takes from it shall enter the kernel */
+    else
         u32_store_relaxed(&pool->reserve_low, 2);
-        percpu_change_end(pool);
-        return;
-    }
-    (void)os_populate(chunk->meta.start, chunk->meta.bytes); /* nobody who takes from it shall enter the kernel */
-    percpu_visit(home);
     percpu_visit(reserve);
-    if (percpu_reserve_is_low(reserve)) {
+    if (chunk && percpu_reserve_is_low(reserve)) {
         percpu_chunks_move(reserve, home);
         percpu_chunk_link(reserve, chunk);
         chunk = NULL;
     }
     percpu_release(reserve);
-    percpu_release(home);
     if (chunk)
         percpu_chunk_delete(chunk); /* another was faster */
-    percpu_change_end(pool);
+    percpu_release(home);
 }
 
 /* ---- giving back ---- */

@@ -163,7 +163,7 @@ static struct percpu_local *local_get(struct quire_percpu *pool)
     return local;
 }
 
-/* The thread's first call of this pool: its local, held; NULL: home it is.  A record, or a local, that nobody can see to be this thread's yet is not for a
+/* The thread's first call of this pool: its local, or home.  A record, or a local, that nobody can see to be this thread's yet is not for a
  * handler that forks: the child would give it to others. */
 static struct percpu_local *newcomer(struct quire_percpu *pool)
 {
@@ -172,26 +172,19 @@ static struct percpu_local *newcomer(struct quire_percpu *pool)
     struct percpu_thread *thread = thread_get();
     struct percpu_local *local = thread ? local_get(pool) : NULL;
     if (local) {
-        bias_take(&local->bias);
-        held[held_count++] = local;
         addr_store_relaxed(&local->thread, (uintptr_t)thread);
         thread->table[pool->id] = local;
     }
     os_signals_let(&before);
-    return local;
+    return local ? local : &pool->home;
 }
 
 struct percpu_local *percpu_hold(struct quire_percpu *pool)
 {
     struct percpu_local *local = percpu_mine(pool);
-    if (unlikely(!local)) {
+    if (unlikely(!local))
         local = newcomer(pool);
-        if (!local)
-            percpu_visit(local = &pool->home);
-        return local;
-    }
-    bias_take(&local->bias);
-    held[held_count++] = local;
+    percpu_visit(local);
     return local;
 }
 
@@ -221,7 +214,7 @@ bool percpu_threads_after_fork(void)
     bool inside = records_after_fork(&records);
     if (os_is_copy()) { /* nobody goes on with it there */
         held_count = 0;
-        percpu_amid = (struct percpu_amid){.changes = 0};
+        percpu_amid = (struct percpu_amid){.pool = NULL};
     }
     for (struct percpu_thread *thread = records_first(&records); thread; thread = thread->record.next) {
         if (record_is_used(&thread->record))
