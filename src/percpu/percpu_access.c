@@ -143,12 +143,9 @@ static NOINLINE void *pop_slow(struct quire_percpu *pool, uintptr_t list)
             continue;
         atomic_u32 *lock = list_lock(pool, word);
         list_lock_take(lock);
-        uintptr_t head = addr_load_acquire(word); /* acquire [percpu-node] */
-        for (; head; head = addr_load_acquire(word)) { /* acquire [percpu-node] */
-            uintptr_t seen = head, next = *(uintptr_t *)head;
-            if (addr_cas_acquire(word, &seen, next)) /* acquire [percpu-node] */
-                break;
-        }
+        uintptr_t head = addr_load_acquire(word), seen = head; /* acquire [percpu-node] */
+        while (head && !addr_cas_acquire(word, &seen, *(uintptr_t *)head)) /* acquire [percpu-node] */
+            seen = head = addr_load_acquire(word); /* acquire [percpu-node] */
         list_lock_drop(lock);
         return (void *)head;
     }

@@ -285,6 +285,9 @@ void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes)
     for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
         for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1)
             clear_written(percpu_unit(chunk, w * 64 + bits_lowest(units)) + offset, bytes);
+    if (unlikely(chunk->pool->watched))
+        percpu_tell(sanitize_no_access, chunk, offset, bytes);
+    atomic_fence_signal(); /* before its bits go, for the child of a fork */
 }
 
 COLD void percpu_tell(void (*tell)(const void *start, size_t bytes), const struct percpu_chunk *chunk, size_t offset, size_t bytes)

@@ -17,32 +17,17 @@
 #include <string.h>
 
 #include "os/os.h"
-#include "os/sanitize.h"
 #include "percpu/percpu_page.h"
-
-/* Where clearing has to come before the bits: the run, then all in order. */
-static NOINLINE size_t free_written(struct percpu_chunk *chunk, size_t idx, size_t *merged)
-{
-    size_t run = bitmap_run(&chunk->map, idx);
-    *merged = 0;
-    if (run == 0)
-        return 0;
-    percpu_chunk_clear(chunk, idx << chunk->bit_log2, run << chunk->bit_log2);
-    if (unlikely(chunk->pool->watched))
-        percpu_tell(sanitize_no_access, chunk, idx << chunk->bit_log2, run << chunk->bit_log2);
-    return bitmap_free_merged(&chunk->map, idx, merged);
-}
 
 /* Words that were freed; 0: refused. */
 static inline size_t map_free(struct percpu_local *local, struct percpu_chunk *chunk, size_t offset)
 {
-    size_t idx = offset >> chunk->bit_log2, merged = 0, run = 0;
+    size_t idx = offset >> chunk->bit_log2, merged;
     if (unlikely(!percpu_offset_fits(chunk, offset)))
         return 0;
-    if (u32_load_relaxed(&chunk->any_written) == 0)
-        run = bitmap_free_merged(&chunk->map, idx, &merged);
-    else
-        run = free_written(chunk, idx, &merged);
+    if (u32_load_relaxed(&chunk->any_written) != 0)
+        percpu_chunk_clear(chunk, offset, bitmap_run(&chunk->map, idx) << chunk->bit_log2);
+    size_t run = bitmap_free_merged(&chunk->map, idx, &merged);
     if (unlikely(run == 0))
         return 0;
     run <<= 2 * chunk->grain;
@@ -64,12 +49,8 @@ static ALWAYS_INLINE size_t page_free(struct percpu_local *local, struct percpu_
     size_t slot = percpu_page_slot(page, offset);
     if (unlikely(slot >= page->slots || percpu_page_is_free(page, slot)))
         return 0;
-    if (unlikely(u32_load_relaxed(&chunk->any_written) != 0)) {
+    if (unlikely(u32_load_relaxed(&chunk->any_written) != 0))
         percpu_chunk_clear(chunk, offset, (size_t)words << WORD_LOG2);
-        if (local->pool->watched)
-            percpu_tell(sanitize_no_access, chunk, offset, (size_t)words << WORD_LOG2);
-        atomic_fence_signal(); /* cleared first, for the child of a fork */
-    }
     percpu_page_free(local, page, slot);
     if (unlikely(page->used == 0))
         percpu_page_delete(local, page);

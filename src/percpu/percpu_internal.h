@@ -229,7 +229,7 @@ void percpu_chunks_move(struct percpu_local *from, struct percpu_local *to);
 void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest);
 /* The unit may hold anything from now on; `sequence`: sequences may take the short way there. */
 void percpu_chunk_touch(struct percpu_chunk *chunk, uint32_t unit, bool sequence);
-void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes);
+void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes); /* the copies of an object that goes */
 /* For AddressSanitizer and Valgrind: an object's copies may be used, and hold zeros; or may not. */
 void percpu_tell(void (*tell)(const void *start, size_t bytes), const struct percpu_chunk *chunk, size_t offset, size_t bytes);
 /* The chunk of a ref, without looking whether it is an object; NULL: none of this pool. */
