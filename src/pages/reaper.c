@@ -212,7 +212,7 @@ void reaper_start_due(bool after_free)
     start_or_wake(u32_load_relaxed(&reaper.state));
 }
 
-static bool keeps_for_no_time(void)
+bool reaper_decay_is_0(void)
 {
     return u64_load_relaxed(&reaper.decay_ns_plus_1) == 1;
 }
@@ -220,7 +220,7 @@ static bool keeps_for_no_time(void)
 void reaper_wake(void)
 {
     uint32_t seen = u32_load_relaxed(&reaper.state);
-    bool waits = u32_load_relaxed(&reaper.is_deferred) || (keeps_for_no_time() && os_is_single_threaded()); /* such a program stays one of one thread */
+    bool waits = u32_load_relaxed(&reaper.is_deferred) || (reaper_decay_is_0() && os_is_single_threaded()); /* such a program stays one of one thread */
     if (seen == REAPER_NONE && waits)
         u32_store_relaxed(&reaper.is_due, 1);
     else if (unlikely(seen != REAPER_TICKING))
@@ -268,7 +268,7 @@ void reaper_tick_if_late(void)
 
 bool reaper_keeps_nothing(void)
 {
-    return keeps_for_no_time() || u32_load_relaxed(&reaper.state) == REAPER_ALONE;
+    return reaper_decay_is_0() || u32_load_relaxed(&reaper.state) == REAPER_ALONE;
 }
 
 void reaper_set_decay(uint64_t decay_ns)

@@ -47,6 +47,7 @@ void reaper_defer(size_t floor_bytes); /* idle memory up to floor_bytes is not w
 bool reaper_is_due(void); /* reaper_wake() was called, and nobody has started one since.  A load */
 void reaper_start_due(bool after_free); /* a free may come from where libc holds the locks that a new thread needs */
 void reaper_set_decay(uint64_t decay_ns);
+bool reaper_decay_is_0(void); /* nothing stays idle */
 /* The calling thread is about to end: where it is the last of the program's, the clock's has to go, too, or libc would wait for it for ever. */
 void reaper_thread_ends(void);
 void reaper_after_fork(void);

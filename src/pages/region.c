@@ -28,9 +28,10 @@
 #include "os/os.h"
 #include "pages/lost.h"
 #include "pages/pagemap.h"
+#include "pages/reaper.h"
 #include "pages/region_internal.h"
 
-struct regions regions = {.lock = LOCK_INIT(LOCK_REGIONS), .keep = true};
+struct regions regions = {.lock = LOCK_INIT(LOCK_REGIONS)};
 struct region *region_by_id[REGIONS_MAX];
 
 /* Ranges to try for, the largest first, and no more than a sixteenth of what the process may map at all: the rest is the program's. */
@@ -100,11 +101,11 @@ static struct region *region_map_new(size_t pages)
  */
 static void region_meet_locked(const struct region *region)
 {
-    if (regions.expect_bytes == 0)
+    if (regions.expect_bytes == 0 || region->kind != REGION_SMALL)
         return;
     size_t huge_bytes = os_huge_bytes(), first = align_up(EXPECT_SPARSE_BYTES, huge_bytes ? huge_bytes : 1), most = region->pages << os_page_shift();
     size_t end = huge_bytes ? align_down(regions.expect_bytes < most ? regions.expect_bytes : most, huge_bytes) : 0;
-    if (region->kind == REGION_SMALL && end > first)
+    if (end > first)
         (void)os_advise_huge(region->start + first, end - first);
     regions.expect_bytes = 0;
 }
@@ -113,8 +114,8 @@ void region_expect(size_t bytes)
 {
     lock_take(&regions.lock);
     regions.expect_bytes = bytes;
-    if (regions.head[REGION_SMALL])
-        region_meet_locked(regions.head[REGION_SMALL]);
+    for (uint32_t i = 0; i < regions.count; i++)
+        region_meet_locked(region_by_id[i]);
     lock_drop(&regions.lock);
 }
 
@@ -138,12 +139,8 @@ static struct region *region_create_locked(enum region_kind kind, size_t span_by
     regions.sums.meta_bytes += region->meta_bytes;
     if (kind == REGION_HUGE)
         (void)os_advise_huge(region->start, regions.range_region_bytes); /* refused: ordinary pages will do */
-    else if (regions.expect_bytes != 0)
-        region_meet_locked(region);
-    struct region **tail = &regions.head[kind];
-    while (*tail)
-        tail = &(*tail)->next;
-    return *tail = region;
+    region_meet_locked(region);
+    return region;
 }
 
 /* Make the pages below `end` writable. */
@@ -215,17 +212,18 @@ static size_t pages_out_locked(struct region *region, size_t idx, size_t pages, 
     return warm;
 }
 
-static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span *out, size_t *over_bytes)
+static int take_cut_locked(size_t bytes, size_t align_bytes, struct quire_span *out, size_t *over_bytes)
 {
-    unsigned shift = os_page_shift();
-    enum region_kind kind = kind_of(pages << shift);
-    struct region *region = regions.head[kind];
-    size_t idx = BITMAP_NONE;
-    for (; region; region = region->next) /* it begins at a multiple of its own size: an alignment above that may be none */
-        if (region->pages >> align_log2 != 0 && (idx = bitmap_alloc(&region->map, pages, align_log2)) != BITMAP_NONE)
-            break;
-    if (!region) {
-        size_t bytes = pages << shift, align_bytes = (size_t)1 << (align_log2 + shift);
+    unsigned shift = os_page_shift(), align_log2 = log2_floor(align_bytes) - shift;
+    enum region_kind kind = kind_of(bytes);
+    struct region *region = NULL;
+    size_t pages = bytes >> shift, idx = BITMAP_NONE;
+    for (uint32_t i = 0; i < regions.count && idx == BITMAP_NONE; i++) {
+        region = region_by_id[i];
+        if (region->kind == kind && region->pages >> align_log2 != 0) /* it begins at a multiple of its own size: an alignment above that may be none */
+            idx = bitmap_alloc(&region->map, pages, align_log2);
+    }
+    if (idx == BITMAP_NONE) {
         region = region_create_locked(kind, bytes > align_bytes ? bytes : align_bytes);
         if (!region || (idx = bitmap_alloc(&region->map, pages, align_log2)) == BITMAP_NONE)
             return -ENOMEM;
@@ -236,11 +234,11 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
     }
     if (unlikely(u32_load_relaxed(&regions.scatters) != 0) && kind == REGION_SMALL)
         idx = scatter_locked(region, idx, pages, align_log2);
-    size_t warm = pages_out_locked(region, idx, pages, pages << shift, over_bytes);
+    size_t warm = pages_out_locked(region, idx, pages, bytes, over_bytes);
     if (QUIRE_CHECK)
-        bits_clear(region->cached, idx, idx + 1); /* noted by a thread that a fork cut off */
+        bits_clear_one(region->cached, idx);
     *out = (struct quire_span){.start = region->start + (idx << shift),
-                               .bytes = pages << shift,
+                               .bytes = bytes,
                                .flags = warm ? 0 : QUIRE_SPAN_ZERO,
                                .cookie = SPAN_REGION | region->id << ORIGIN_BITS};
     return 0;
@@ -248,17 +246,14 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
 
 static int take_cut(size_t bytes, size_t align_bytes, struct quire_span *out)
 {
-    unsigned shift = os_page_shift();
     if (kind_of(bytes) == REGION_HUGE && align_bytes < os_huge_bytes())
         align_bytes = os_huge_bytes();
     if (bytes > REGION_BYTES_MAX / 4 || align_bytes > REGION_BYTES_MAX / 4)
         return -ENOMEM;
     size_t over_bytes = 0;
     lock_take(&regions.lock);
-    int error = take_cut_locked(bytes >> shift, log2_floor(align_bytes) - shift, out, &over_bytes);
-    lock_drop(&regions.lock);
-    if (over_bytes)
-        region_make_way(over_bytes);
+    int error = take_cut_locked(bytes, align_bytes, out, &over_bytes);
+    region_unlock(over_bytes);
     return error;
 }
 
@@ -294,7 +289,7 @@ static size_t keep_room_locked(const struct region *region, size_t bytes)
     size_t most = regions.sums.out_bytes_peak;
     if (region_turns_over_locked() && most < regions.most_bytes)
         most = regions.most_bytes;
-    size_t idle_max = regions.keep ? region_idle_bytes_max(most, regions.cached_bytes_max) : 0;
+    size_t idle_max = reaper_decay_is_0() ? 0 : region_idle_bytes_max(most, size_load_relaxed(&regions.cached_bytes_max));
     size_t room = idle_max > regions.sums.idle_bytes ? idle_max - regions.sums.idle_bytes : 0;
     size_t unit = region->kind == REGION_HUGE ? os_huge_bytes() : os_page_bytes();
     return room < bytes ? align_down(room, unit) : bytes;
@@ -317,13 +312,13 @@ void region_refuse(const void *start)
     panic("source", "default", "S3 a span that was not taken is given back", start);
 }
 
-/* The region and page of a span that says it was cut from one; false when it cannot have been. */
+/* The region and page of a span that says it was cut from one; false when it is no taken run of that length (S3). */
 static bool span_place(const struct quire_span *span, struct region **region, size_t *idx)
 {
     uint32_t id = span->cookie >> ORIGIN_BITS;
     *region = id < REGIONS_MAX ? region_by_id[id] : NULL;
     *idx = *region ? (size_t)((char *)span->start - (*region)->start) >> os_page_shift() : 0;
-    return *region && *idx < (*region)->pages;
+    return *region && *idx < (*region)->pages && bitmap_run(&(*region)->map, *idx) == span->bytes >> os_page_shift();
 }
 
 /* Its length and the map's change together for the child of a fork, which finds `growing` (region_after_fork()). */
@@ -349,15 +344,13 @@ bool region_extend(struct quire_span *span, size_t more_bytes)
     unsigned shift = os_page_shift();
     struct region *region;
     size_t idx, over_bytes = 0, had = span->bytes >> shift, more = more_bytes >> shift;
-    if ((span->cookie & ((1 << ORIGIN_BITS) - 1)) != SPAN_REGION || more_bytes > REGION_BYTES_MAX)
+    if (span_origin(span) != SPAN_REGION || more_bytes > REGION_BYTES_MAX)
         return false;
     lock_take(&regions.lock);
     bool done = span_place(span, &region, &idx) && region->kind == REGION_SMALL && extend_locked(region, idx + had, more, span);
     if (done)
         (void)pages_out_locked(region, idx + had, more, span->bytes, &over_bytes);
-    lock_drop(&regions.lock);
-    if (over_bytes)
-        region_make_way(over_bytes);
+    region_unlock(over_bytes);
     return done;
 }
 
@@ -367,7 +360,7 @@ static void give_cut(const struct quire_span *span, bool keep_warm)
     struct region *region;
     size_t idx, pages = span->bytes >> shift;
     lock_take(&regions.lock);
-    if (!span_place(span, &region, &idx) || bitmap_run(&region->map, idx) != pages) {
+    if (!span_place(span, &region, &idx)) {
         lock_drop(&regions.lock); /* the hook may want to look around */
         region_refuse(span->start);
     }
@@ -394,8 +387,6 @@ static void give_cut(const struct quire_span *span, bool keep_warm)
         if (idx + (warm >> shift) > region->idle_end)
             region->idle_end = idx + (warm >> shift);
     }
-    if (QUIRE_CHECK)
-        bits_clear(region->cached, idx, idx + 1);
     bitmap_free(&region->map, idx);
     if (warm < span->bytes)
         region_forgets_locked(region, idx, idx + pages);
@@ -403,33 +394,22 @@ static void give_cut(const struct quire_span *span, bool keep_warm)
     lock_drop(&regions.lock);
 }
 
-void region_note_back(const struct quire_span *span)
+void region_note(const struct quire_span *span, bool is_cached)
 {
     struct region *region;
     size_t idx;
     lock_take(&regions.lock);
-    bool good = span_place(span, &region, &idx) && bits_count_in(region->cached, idx, idx + 1) == 0 &&
-                bitmap_run(&region->map, idx) == span->bytes >> os_page_shift();
+    bool good = span_place(span, &region, &idx) && bits_test(region->cached, idx) != is_cached;
     if (good)
-        bits_set(region->cached, idx, idx + 1);
+        (is_cached ? bits_set_one : bits_clear_one)(region->cached, idx);
     lock_drop(&regions.lock);
     if (!good)
         region_refuse(span->start);
 }
 
-void region_note_out(const struct quire_span *span)
-{
-    struct region *region;
-    size_t idx;
-    lock_take(&regions.lock);
-    if (span_place(span, &region, &idx))
-        bits_clear(region->cached, idx, idx + 1);
-    lock_drop(&regions.lock);
-}
-
 void region_give(const struct quire_span *span, bool keep_warm)
 {
-    switch (span->cookie & ((1 << ORIGIN_BITS) - 1)) {
+    switch (span_origin(span)) {
     case SPAN_REGION:
         give_cut(span, keep_warm);
         return;

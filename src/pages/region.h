@@ -15,8 +15,10 @@
 
 C_DECLARATIONS_BEGIN
 
-/* What a span's cookie says: how it was had, so how it goes back. */
+/* What a span's cookie says in its low bits: how it was had, so how it goes back. */
 enum span_origin { SPAN_REGION, SPAN_DIRECT, SPAN_LIBC };
+enum { ORIGIN_BITS = 2 };
+static inline uint32_t span_origin(const struct quire_span *span) { return span->cookie & ((1 << ORIGIN_BITS) - 1); }
 
 /* How much may stay idle in the regions, as a pure function of the peak and of what the CPUs' caches may hold. */
 size_t region_idle_bytes_max(size_t peak_bytes, size_t cached_bytes_max);
@@ -42,8 +44,7 @@ void region_alone(ptrdiff_t change_bytes);
 void region_give(const struct quire_span *span, bool keep_warm);
 
 /* The `check` build: spans that have been given back and lie in a cache are noted, so that giving them once more is refused wherever it happens. */
-void region_note_back(const struct quire_span *span);
-void region_note_out(const struct quire_span *span);
+void region_note(const struct quire_span *span, bool is_cached);
 __attribute__((noreturn, cold)) void region_refuse(const void *start);
 
 /* Idle memory goes back to the system: all of it, or at a tick of the clock, what was already idle at the last one.  Returns bytes. */
@@ -65,9 +66,8 @@ size_t region_resident_bytes(void);
 bool region_holds(const void *address);
 const char *region_check(void);
 void region_after_fork(void);
-/* What the CPUs' caches may hold in all, and whether anything may stay idle at all (decay 0: nothing). */
+/* What the CPUs' caches may hold in all. */
 void region_set_cached_max(size_t cached_bytes_max);
-void region_set_keep(bool keep);
 
 C_DECLARATIONS_END
 #endif

@@ -50,8 +50,7 @@ void region_forgets_locked(struct region *region, size_t first, size_t stop)
     region->forget_to = stop > region->forget_to ? stop : region->forget_to;
 }
 
-/* False: that was all. */
-static bool forget_some_locked(struct region *region)
+static void forget_some_locked(struct region *region)
 {
     size_t stretch = pagemap_stretch_pages(), before = (uintptr_t)region->start >> os_page_shift() & (stretch - 1);
     size_t stop = region->forget_to, end = align_up(before + region->forget_from + 1, stretch) - before;
@@ -59,19 +58,8 @@ static bool forget_some_locked(struct region *region)
         if (end >= stretch && bits_find(region->map.taken, end - stretch, end, true) == end && bits_find(region->idle, end - stretch, end, true) == end)
             pagemap_forget(region->start + ((end - stretch) << os_page_shift()));
     bool is_more = end < stop + stretch && end <= region->pages;
-    region->forget_from = is_more ? end - stretch : 0;
+    region->forget_from = end - stretch;
     region->forget_to = is_more ? stop : 0;
-    return is_more;
-}
-
-/* Not at once: what comes and goes would fault the page map in each time. */
-static void region_forget(struct region *region)
-{
-    for (bool is_more = true; is_more;) {
-        lock_take(&regions.lock);
-        is_more = region->forget_to != 0 && forget_some_locked(region);
-        lock_drop(&regions.lock);
-    }
 }
 
 /* Discard the first run of `which` at or after `from`; returns where to go on, or the number of committed pages at the end. */
@@ -95,32 +83,28 @@ static size_t discard_run_locked(struct region *region, const uint64_t *which, s
     return stop;
 }
 
-static size_t region_discard(struct region *region, bool only_aged, int runs)
+/* Between two runs: whoever waits for the lock has it. */
+static void let_others(void)
 {
-    size_t freed = 0, at = 0, end = 1;
-    for (; at < end && runs > 0; runs--) {
-        lock_take(&regions.lock);
+    lock_drop(&regions.lock);
+    lock_take(&regions.lock);
+}
+
+static size_t discard_runs(struct region *region, bool only_aged, int runs)
+{
+    size_t freed = 0;
+    for (size_t at = 0; at < region->committed_pages && runs > 0; runs--) {
         at = discard_run_locked(region, only_aged ? region->aged : region->idle, at, &freed);
-        end = region->committed_pages;
-        lock_drop(&regions.lock);
+        let_others();
     }
     return freed;
 }
 
 static void region_age(struct region *region)
 {
-    lock_take(&regions.lock);
     for (size_t w = 0; w * 64 < region->committed_pages; w++)
         region->aged[w] = region->idle[w];
-    lock_drop(&regions.lock);
-}
-
-static uint32_t count_now(void)
-{
-    lock_take(&regions.lock);
-    uint32_t count = regions.count;
-    lock_drop(&regions.lock);
-    return count;
+    let_others();
 }
 
 /* ---- making way ---- */
@@ -163,18 +147,14 @@ static size_t discard_last_locked(struct region *region, size_t bytes)
     return freed;
 }
 
-void region_make_way(size_t bytes)
+void region_unlock(size_t over_bytes)
 {
-    size_t left = bytes;
-    for (uint32_t i = count_now(); i-- > 0 && left > 0;)
+    size_t left = over_bytes;
+    for (uint32_t i = regions.count; i-- > 0 && left > 0;)
         for (size_t freed = 1; freed > 0 && left > 0; left -= freed < left ? freed : left) {
-            lock_take(&regions.lock);
             freed = discard_last_locked(region_by_id[i], left);
-            lock_drop(&regions.lock);
+            let_others();
         }
-    if (left == 0)
-        return;
-    lock_take(&regions.lock);
     regions.most_bytes += left; /* so much could not go: it is not tried each time */
     lock_drop(&regions.lock);
 }
@@ -183,10 +163,7 @@ void region_alone(ptrdiff_t change_bytes)
 {
     lock_take(&regions.lock);
     regions.alone_bytes += (size_t)change_bytes;
-    size_t over = change_bytes > 0 ? region_over_locked((size_t)change_bytes) : 0;
-    lock_drop(&regions.lock);
-    if (over)
-        region_make_way(over);
+    region_unlock(change_bytes > 0 ? region_over_locked((size_t)change_bytes) : 0);
 }
 
 /* ---- the clock ---- */
@@ -197,37 +174,34 @@ size_t region_drain(bool all)
     lost_retry();
     bool is_done = u32_load_relaxed(&has_aged) != 0 && !all;
     u32_store_relaxed(&has_aged, 0);
-    for (uint32_t i = 0, count = is_done ? 0 : count_now(); i < count; i++) {
-        freed += region_discard(region_by_id[i], !all, ALL_RUNS);
+    lock_take(&regions.lock);
+    for (uint32_t i = 0; i < regions.count && !is_done; i++) {
+        struct region *region = region_by_id[i];
+        freed += discard_runs(region, !all, ALL_RUNS);
         if (!all)
-            region_age(region_by_id[i]);
-        region_forget(region_by_id[i]);
+            region_age(region);
+        for (; region->forget_to != 0; let_others()) /* only now: what comes and goes would fault the page map in each time */
+            forget_some_locked(region);
     }
+    lock_drop(&regions.lock);
     return freed;
 }
 
 bool region_help(void)
 {
-    uint32_t count = count_now();
-    for (uint32_t i = 0; i < count; i++)
-        if (region_discard(region_by_id[i], true, HELP_RUNS) != 0)
-            return false;
-    for (uint32_t i = 0; i < count; i++)
+    size_t freed = 0;
+    lock_take(&regions.lock);
+    for (uint32_t i = 0; i < regions.count && freed == 0; i++)
+        freed = discard_runs(region_by_id[i], true, HELP_RUNS);
+    for (uint32_t i = 0; i < regions.count && freed == 0; i++)
         region_age(region_by_id[i]);
-    u32_store_relaxed(&has_aged, 1);
-    return true;
+    lock_drop(&regions.lock);
+    if (freed == 0)
+        u32_store_relaxed(&has_aged, 1);
+    return freed == 0;
 }
 
 void region_set_cached_max(size_t cached_bytes_max)
 {
-    lock_take(&regions.lock);
-    regions.cached_bytes_max = cached_bytes_max;
-    lock_drop(&regions.lock);
-}
-
-void region_set_keep(bool keep)
-{
-    lock_take(&regions.lock);
-    regions.keep = keep;
-    lock_drop(&regions.lock);
+    size_store_relaxed(&regions.cached_bytes_max, cached_bytes_max);
 }

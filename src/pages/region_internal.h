@@ -11,14 +11,14 @@
 #include "base/lock.h"
 #include "pages/region.h"
 
-enum { REGIONS_MAX = 4096, ORIGIN_BITS = 2, REGION_LEAVING_MAX = 8 };
+enum { REGIONS_MAX = 4096, REGION_LEAVING_MAX = 8 };
 #define MIB ((size_t)1 << 20)
 #define REGION_BYTES_MAX ((size_t)1 << 30)
 
 C_DECLARATIONS_BEGIN
 
 /* Spans that are whole huge pages live apart, so that only they are backed by huge pages and no VMA is split for one. */
-enum region_kind { REGION_SMALL, REGION_HUGE, REGION_KINDS };
+enum region_kind { REGION_SMALL, REGION_HUGE };
 
 struct region {
     /* fixed at birth */
@@ -26,7 +26,6 @@ struct region {
     size_t pages, meta_bytes;
     enum region_kind kind;
     uint32_t id;
-    struct region *next;
     /* under regions.lock */
     size_t committed_pages; /* [0, committed) may be written; beyond is PROT_NONE */
     struct bitmap map;      /* taken pages */
@@ -34,7 +33,7 @@ struct region {
     size_t idle_end;        /* none at or behind it is idle */
     uint64_t *aged;         /* those that were idle at the last tick */
     size_t forget_from, forget_to; /* pages among which some were discarded: the page map's memory for them goes at the next tick */
-    uint64_t *cached;       /* `check` build: first pages of spans that lie in a cache */
+    uint64_t *cached;       /* `check` build: first pages of spans that lie in a cache; where none is taken, it says nothing */
 };
 
 /* A span whose memory is on its way to the system, while the lock is open. */
@@ -55,17 +54,15 @@ struct region_growing {
 struct regions {
     size_t expect_bytes; /* region_expect(); 0: nothing, or done */
     struct lock lock;
-    struct region *head[REGION_KINDS];
     uint32_t count;
     char *range_next, *range_end; /* reserved addresses not cut into regions yet */
     size_t range_region_bytes;    /* the size of a region of this range */
     struct region_leaving leaving[REGION_LEAVING_MAX];
     struct region_growing growing;
     size_t elsewhere_bytes; /* taken, but not cut from a region */
-    bool keep;
     atomic_u32 scatters; /* secure heaps; read without the lock, too */
     uint64_t random;     /* 0: not seeded */
-    size_t cached_bytes_max;
+    atomic_size cached_bytes_max;
     bool few; /* addresses: region_let_go() */
     size_t alone_bytes; /* mapped by heaps, for one block each */
     size_t most_bytes;  /* that were in memory: out, idle and alone */
@@ -76,9 +73,10 @@ struct regions {
 extern struct regions regions;
 extern struct region *region_by_id[REGIONS_MAX]; /* of regions.count; apart, or a file's pages would hold the zeros */
 
-/* So much that is idle is to go, now that with so much more, more is used than ever was: the caller lets go of the lock, and region_make_way() does it. */
+/* So much that is idle is to go, now that with so much more, more is used than ever was: for region_unlock(). */
 size_t region_over_locked(size_t wanted_bytes);
-void region_make_way(size_t bytes);
+/* Lets go of the lock; so much that is idle makes way before. */
+void region_unlock(size_t over_bytes);
 bool region_turns_over_locked(void); /* what made way is wanted again soon */
 /* These pages are free and were discarded: the page map's memory for them goes later, where no page near them is taken then, or idle. */
 void region_forgets_locked(struct region *region, size_t first, size_t stop);

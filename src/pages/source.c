@@ -99,7 +99,7 @@ int quire_source_set_decay(struct quire_source *source, uint64_t decay_ns)
     if (source != quire_source_default() || decay_ns > REAPER_DECAY_NS_MAX)
         return fail_int(source != quire_source_default() ? ENOTSUP : EINVAL);
     reaper_set_decay(decay_ns); /* first: what the guests are asked to give back they must not keep again */
-    source_default_set_keep(decay_ns != 0);
+    source_default_decay_set();
     return 0;
 }
 

@@ -43,7 +43,7 @@
 #include "pages/source_internal.h"
 
 /* Several shards for each CPU: a thread that is preempted while it holds one sends the others to the next, not to another CPU's cache lines. */
-enum { CPUS_MAX = 64, WAYS = 4, SHARDS_MAX = CPUS_MAX * WAYS, ODD = 8, BINS, NO_BIN = BINS, BIN_DEPTH = 16, ORIGIN_MASK = 3 };
+enum { CPUS_MAX = 64, WAYS = 4, SHARDS_MAX = CPUS_MAX * WAYS, ODD = 8, BINS, NO_BIN = BINS, BIN_DEPTH = 16 };
 static const size_t shard_bytes_most = (size_t)256 << 10, wake_bytes_least = (size_t)8 << 10;
 
 struct warm_span {
@@ -63,7 +63,6 @@ struct CACHE_ALIGNED shard {
 
 static struct shard shards[SHARDS_MAX];
 static atomic_size shard_bytes_max; /* what one shard may hold; 0: none was ever used */
-static atomic_u32 keep_nothing;      /* decay 0 */
 static atomic_size shard_wake_bytes; /* what one shard may hold without waking the reaper */
 static struct {
     atomic_u64 takes, gives, failures; /* those that did not end in a shard */
@@ -126,12 +125,8 @@ static __attribute__((constructor)) void pages_at_load(void)
 static uint32_t shards_in_use(void)
 {
     uint32_t cpus = 0;
-    for (size_t w = 0; w < SHARDS_MAX / 64; w++) {
-        uint64_t used = u64_load_relaxed(&shards_used[w]);
-        used |= used >> 1;
-        used |= used >> 2; /* its lowest bit of each four says whether one of them is set */
-        cpus += bits_count(used & UINT64_C(0x1111111111111111));
-    }
+    for (size_t w = 0; w < SHARDS_MAX / 64; w++)
+        cpus += bits_count(u64_load_relaxed(&shards_used[w]) & UINT64_C(0x1111111111111111)); /* the first of each four: no other was used before it */
     return (cpus ? cpus : 1) * WAYS;
 }
 
@@ -141,11 +136,11 @@ static void shards_resize(void)
     uint32_t count = shards_in_use();
     size_t share = region_idle_bytes_max(region_peak_bytes(), 0) / 2 / count, most = share < shard_bytes_most ? share : shard_bytes_most;
     size_store_relaxed(&shard_wake_bytes, REAPER_FLOOR_BYTES / count > wake_bytes_least ? REAPER_FLOOR_BYTES / count : wake_bytes_least);
-    if (most == size_load_relaxed(&shard_bytes_max) || u32_load_relaxed(&keep_nothing))
+    if (most == size_load_relaxed(&shard_bytes_max) || reaper_decay_is_0())
         return;
     size_store_relaxed(&shard_bytes_max, most);
     atomic_fence_seq_cst();
-    if (unlikely(u32_load_relaxed(&keep_nothing) != 0)) /* said meanwhile */
+    if (unlikely(reaper_decay_is_0())) /* said meanwhile */
         size_store_relaxed(&shard_bytes_max, 0);
     region_set_cached_max(most * count + (QUIRE_CHECK ? LIMBO_BYTES_MAX : 0));
 }
@@ -190,8 +185,10 @@ static NOINLINE int default_take_slow(size_t bytes, size_t align_bytes, struct q
         error = region_take(bytes, align, out);
     u64_add_relaxed(error ? &slow.failures : &slow.takes, 1);
     shards_resize();
-    if (!error)
+    if (!error) {
         sanitize_defined(out->start, bytes);
+        PROBE2(pages_take, (uintptr_t)out->start, bytes);
+    }
     return error;
 }
 
@@ -226,17 +223,14 @@ static int default_take(struct quire_source *source, size_t bytes, size_t align_
             shard->takes++;
             lock_drop(&shard->lock);
             if (QUIRE_CHECK)
-                region_note_out(out);
+                region_note(out, false);
             sanitize_undefined(out->start, bytes);
             PROBE2(pages_take, (uintptr_t)out->start, bytes);
             return 0;
         }
         lock_drop(&shard->lock);
     }
-    int error = default_take_slow(bytes, align_bytes, out);
-    if (!error)
-        PROBE2(pages_take, (uintptr_t)out->start, bytes);
-    return error;
+    return default_take_slow(bytes, align_bytes, out);
 }
 
 static NOINLINE void default_give_slow(const struct quire_span *span)
@@ -251,7 +245,7 @@ static NOINLINE void default_give_slow(const struct quire_span *span)
 void source_default_give_now(const struct quire_span *span)
 {
     unsigned number = bin_of(span->bytes);
-    bool cut = (span->cookie & ORIGIN_MASK) == SPAN_REGION;
+    bool cut = span_origin(span) == SPAN_REGION;
     struct shard *shard = number < BINS && cut ? shard_lock() : NULL;
     if (likely(shard != NULL)) {
         struct bin *bin = &shard->bin[number];
@@ -280,11 +274,11 @@ void source_default_give_now(const struct quire_span *span)
 static bool is_given(struct quire_span *span)
 {
     PROBE2(pages_give, (uintptr_t)span->start, span->bytes);
-    if ((span->cookie & ORIGIN_MASK) != SPAN_REGION)
+    if (span_origin(span) != SPAN_REGION)
         return true; /* it goes back to somebody who has his own mind about its memory */
     sanitize_no_access(span->start, span->bytes);
     if (QUIRE_CHECK)
-        region_note_back(span);
+        region_note(span, true);
     return !QUIRE_CHECK || size_load_relaxed(&shard_bytes_max) == 0 || limbo_pass(span);
 }
 
@@ -315,32 +309,25 @@ bool source_extend(const struct quire_source *source, struct quire_span *span, s
     return source == quire_source_default() && fits && region_extend(span, more_bytes);
 }
 
-/* Take the spans nobody needed since the last tick (or all) from one bin; returns how many. */
-static uint32_t bin_drain_locked(struct shard *shard, unsigned number, bool all, struct warm_span *out)
-{
-    struct bin *bin = &shard->bin[number];
-    uint32_t depth = bin->depth, count = all ? depth : bin->low;
-    bin->depth = bin->low = 0; /* while slots move: the child of a fork must not see one twice */
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    memcpy(out, bin->slot, count * sizeof *out);
-    memmove(bin->slot, bin->slot + count, (depth - count) * sizeof *out);
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    bin->depth = bin->low = depth - count;
-    shard->idle_bytes -= warm_bytes(out, count);
-    return count;
-}
-
+/* The spans nobody needed since the last tick (or all) leave one bin, and go back to the system. */
 static size_t bin_drain(struct shard *shard, unsigned number, bool all)
 {
     struct warm_span spans[BIN_DEPTH];
-    size_t freed = 0;
+    struct bin *bin = &shard->bin[number];
     lock_take(&shard->lock);
-    uint32_t drained = bin_drain_locked(shard, number, all, spans);
+    uint32_t depth = bin->depth, count = all ? depth : bin->low;
+    bin->depth = bin->low = 0; /* while slots move: the child of a fork must not see one twice */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    memcpy(spans, bin->slot, count * sizeof *spans);
+    memmove(bin->slot, bin->slot + count, (depth - count) * sizeof *spans);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    bin->depth = bin->low = depth - count;
+    size_t freed = warm_bytes(spans, count);
+    shard->idle_bytes -= freed;
     lock_drop(&shard->lock);
-    for (uint32_t k = 0; k < drained; k++) {
+    for (uint32_t k = 0; k < count; k++) {
         struct quire_span span = {spans[k].start, warm_bytes(&spans[k], 1), 0, spans[k].cookie};
         region_give(&span, false);
-        freed += span.bytes;
     }
     return freed;
 }
@@ -374,50 +361,31 @@ void source_default_serve_malloc(void)
     region_keep_all();
 }
 
-void source_default_set_keep(bool keep)
+void source_default_decay_set(void)
 {
-    u32_store_relaxed(&keep_nothing, !keep);
     atomic_fence_seq_cst(); /* shards_resize() */
-    region_set_keep(keep);
-    if (keep)
+    if (!reaper_decay_is_0()) {
         shards_resize();
-    else
-        size_store_relaxed(&shard_bytes_max, 0);
-    if (!keep)
-        default_trim(NULL);
-}
-
-/* Sums over the shards, and limbo: what they hold, what passed through them. */
-static void shards_sum(size_t *idle_bytes, uint64_t *takes, uint64_t *gives)
-{
-    *idle_bytes = 0, *takes = u64_load_relaxed(&slow.takes), *gives = u64_load_relaxed(&slow.gives);
-    FOR_EACH_USED(shard) {
-        lock_take(&shard->lock);
-        *idle_bytes += shard->idle_bytes;
-        *takes += shard->takes;
-        *gives += shard->gives;
-        lock_drop(&shard->lock);
+        return;
     }
-    limbo_sum(idle_bytes, gives);
-}
-
-size_t source_default_idle_bytes(void)
-{
-    size_t idle_bytes;
-    uint64_t takes, gives;
-    struct region_stats region;
-    shards_sum(&idle_bytes, &takes, &gives);
-    region_stats(&region);
-    return idle_bytes + region.idle_bytes;
+    size_store_relaxed(&shard_bytes_max, 0);
+    default_trim(NULL);
 }
 
 static void default_stats(const struct quire_source *source, struct quire_source_stats *out)
 {
     (void)source;
     struct region_stats region;
-    size_t cached_bytes;
-    uint64_t takes, gives;
-    shards_sum(&cached_bytes, &takes, &gives);
+    size_t cached_bytes = 0; /* in the shards, and limbo */
+    uint64_t takes = u64_load_relaxed(&slow.takes), gives = u64_load_relaxed(&slow.gives);
+    FOR_EACH_USED(shard) {
+        lock_take(&shard->lock);
+        cached_bytes += shard->idle_bytes;
+        takes += shard->takes;
+        gives += shard->gives;
+        lock_drop(&shard->lock);
+    }
+    limbo_sum(&cached_bytes, &gives);
     region_stats(&region);
     /* Read one after the other while others work: what the shards hold may for a moment seem more than all that is out. */
     size_t taken = region.out_bytes > cached_bytes ? region.out_bytes - cached_bytes : 0;
@@ -429,6 +397,13 @@ static void default_stats(const struct quire_source *source, struct quire_source
                                        .takes = takes,
                                        .gives = gives,
                                        .failures = u64_load_relaxed(&slow.failures)};
+}
+
+size_t source_default_idle_bytes(void)
+{
+    struct quire_source_stats stats;
+    default_stats(NULL, &stats);
+    return stats.idle_bytes;
 }
 
 static const char *shard_check_locked(const struct shard *shard)

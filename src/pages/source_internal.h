@@ -30,7 +30,7 @@ void source_stays(struct quire_source *source);
 /* The default source, for the reaper. */
 size_t source_default_drain(bool all); /* a tick; or all that is idle, without the clock's guests, inside of which the caller may be */
 size_t source_default_idle_bytes(void);
-void source_default_set_keep(bool keep);
+void source_default_decay_set(void); /* reaper_set_decay() */
 /* The library serves malloc: threads are started with care, for more than a trifle, and idle memory is kept until the clock takes it. */
 void source_default_serve_malloc(void);
 /* Give a span that has been idle long enough with its last owner: the default source does not keep it warm once more. */
