@@ -77,15 +77,12 @@ static int table_map(const atomic_addr *slot, struct pagemap_table **out)
     return error;
 }
 
-/* The table below `slot`, made if there is none; a whole-stretch owner that it had is handed down to all entries.  NULL: out of memory. */
-static struct pagemap_table *table_below(atomic_addr *slot)
+/* The table below `slot` is made, if nobody just did; a whole-stretch owner that it had is handed down to all entries.  NULL: out of memory. */
+static COLD struct pagemap_table *table_make(atomic_addr *slot)
 {
-    uintptr_t entry = addr_load_acquire(slot); /* acquire [pagemap-table] */
-    if (likely(pagemap_is_table(entry)))
-        return as_table(entry);
     struct pagemap_table *fresh;
     lock_take(&pagemap_lock);
-    entry = addr_load_relaxed(slot);
+    uintptr_t entry = addr_load_relaxed(slot);
     if (!pagemap_is_table(entry) && table_map(slot, &fresh) == 0) {
         for (size_t i = 0; entry != 0 && i < LEVEL_ENTRIES; i++)
             addr_store_relaxed(&fresh->entry[i], entry);
@@ -110,39 +107,24 @@ static struct stretch stretch_of(const void *start, size_t bytes, owner_t owner)
     return (struct stretch){first, first + (bytes >> shift), owner};
 }
 
-/* The leaf that holds all of the stretch, when there is one already: the usual case, a few pages. */
-static struct pagemap_table *leaf_of(struct stretch s)
-{
-    if (unlikely(s.first >> LEVEL_BITS != (s.end - 1) >> LEVEL_BITS || s.end >> (LEVELS * LEVEL_BITS)))
-        return NULL;
-    uintptr_t leaf = addr_load_acquire(&pagemap_root.entry[s.first >> LEVEL_BITS]); /* acquire [pagemap-table] */
-    return pagemap_is_table(leaf) ? as_table(leaf) : NULL;
-}
-
-static void leaf_fill(struct pagemap_table *leaf, struct stretch s)
-{
-    atomic_addr *entry = &leaf->entry[s.first & (LEVEL_ENTRIES - 1)];
-    for (uintptr_t i = 0; i < s.end - s.first; i++)
-        addr_store_release(&entry[i], s.owner); /* release [pagemap-owner] */
-}
-
 /* A gigabyte after the other.  Clearing makes no table: where there is none, nothing was set, or the whole gigabyte was. */
 static int stretch_write(struct stretch s)
 {
     for (uintptr_t page = s.first, end; page < s.end; page = end) {
         atomic_addr *slot = &pagemap_root.entry[page >> LEVEL_BITS];
-        uintptr_t entry = addr_load_relaxed(slot), next = ((page >> LEVEL_BITS) + 1) << LEVEL_BITS;
+        uintptr_t entry = addr_load_acquire(slot), next = ((page >> LEVEL_BITS) + 1) << LEVEL_BITS; /* acquire [pagemap-table] */
         end = next < s.end ? next : s.end;
-        bool needs_table = s.owner != 0 && (end - page < LEVEL_ENTRIES || near_table(slot));
-        if (!needs_table && !pagemap_is_table(entry)) {
+        struct pagemap_table *leaf = pagemap_is_table(entry) ? as_table(entry) : NULL; /* the usual case, a few pages of it */
+        if (unlikely(!leaf) && (s.owner == 0 || (end - page == LEVEL_ENTRIES && !near_table(slot)))) {
             if (entry != s.owner) /* where it is 0 and stays so, another's table may come at this moment */
                 addr_store_release(slot, s.owner); /* release [pagemap-owner] */
             continue;
         }
-        struct pagemap_table *leaf = table_below(slot);
-        if (!leaf)
+        if (unlikely(!leaf) && (leaf = table_make(slot)) == NULL)
             return -ENOMEM;
-        leaf_fill(leaf, (struct stretch){page, end, s.owner});
+        atomic_addr *at = &leaf->entry[page & (LEVEL_ENTRIES - 1)];
+        for (uintptr_t i = 0; i < end - page; i++)
+            addr_store_release(&at[i], s.owner); /* release [pagemap-owner] */
     }
     return 0;
 }
@@ -150,11 +132,6 @@ static int stretch_write(struct stretch s)
 int pagemap_set(const void *start, size_t bytes, owner_t owner)
 {
     struct stretch s = stretch_of(start, bytes, owner);
-    struct pagemap_table *leaf = leaf_of(s);
-    if (likely(leaf != NULL)) {
-        leaf_fill(leaf, s);
-        return 0;
-    }
     if (s.end >> (LEVELS * LEVEL_BITS))
         return -ENOMEM;
     int error = stretch_write(s);
@@ -166,10 +143,7 @@ int pagemap_set(const void *start, size_t bytes, owner_t owner)
 void pagemap_clear(const void *start, size_t bytes)
 {
     struct stretch s = stretch_of(start, bytes, 0);
-    struct pagemap_table *leaf = leaf_of(s);
-    if (likely(leaf != NULL))
-        leaf_fill(leaf, s);
-    else if (s.first < s.end && !(s.end >> (LEVELS * LEVEL_BITS))) /* else a length that somebody has written over: nothing like it was set */
+    if (s.first < s.end && !(s.end >> (LEVELS * LEVEL_BITS))) /* else a length that somebody has written over: nothing like it was set */
         (void)stretch_write(s);
 }
 
@@ -180,11 +154,13 @@ size_t pagemap_stretch_pages(void)
 
 void pagemap_forget(const void *start)
 {
-    struct stretch s = stretch_of(start, pagemap_stretch_pages() << os_page_shift(), 0);
-    struct pagemap_table *leaf = leaf_of(s);
-    if (leaf)
-        (void)os_discard(&leaf->entry[s.first & (LEVEL_ENTRIES - 1)], os_page_bytes());
-    if (leaf && near_table(&pagemap_root.entry[s.first >> LEVEL_BITS]) == leaf)
+    uintptr_t page = (uintptr_t)start >> os_page_shift();
+    atomic_addr *slot = &pagemap_root.entry[page >> LEVEL_BITS];
+    uintptr_t entry = addr_load_acquire(slot); /* acquire [pagemap-table] */
+    if (!pagemap_is_table(entry))
+        return;
+    (void)os_discard(&as_table(entry)->entry[page & (LEVEL_ENTRIES - 1)], os_page_bytes());
+    if (near_table(slot) == as_table(entry))
         (void)os_discard(pagemap_note(pagemap_near_page(start)), os_page_bytes());
 }
 
