@@ -19,17 +19,18 @@ enum { LIMBO_SPANS = 32, LIMBO_SPAN_BYTES = LIMBO_BYTES_MAX / LIMBO_SPANS };
 static struct {
     struct lock lock;
     uint32_t first, count;
-    size_t bytes;
     struct quire_span span[LIMBO_SPANS];
 } limbo = {.lock = LOCK_INIT(LOCK_LIMBO)};
 
-static struct quire_span limbo_pop_locked(void)
+/* The oldest; false: there is none. */
+static bool limbo_pop_locked(struct quire_span *out)
 {
-    struct quire_span span = limbo.span[limbo.first];
+    if (limbo.count == 0)
+        return false;
+    *out = limbo.span[limbo.first];
     limbo.first = (limbo.first + 1) % LIMBO_SPANS;
     limbo.count--;
-    limbo.bytes -= span.bytes;
-    return span;
+    return true;
 }
 
 bool limbo_pass(struct quire_span *span)
@@ -39,35 +40,30 @@ bool limbo_pass(struct quire_span *span)
         return true;
     struct quire_span given = *span;
     lock_take(&limbo.lock);
-    bool full = limbo.count == LIMBO_BYTES_MAX / most;
-    if (full)
-        *span = limbo_pop_locked();
+    bool full = limbo.count == LIMBO_BYTES_MAX / most && limbo_pop_locked(span);
     limbo.span[(limbo.first + limbo.count) % LIMBO_SPANS] = given;
     limbo.count++;
-    limbo.bytes += given.bytes;
     lock_drop(&limbo.lock);
     return full;
 }
 
 void limbo_drain(void)
 {
-    for (;;) {
+    struct quire_span span;
+    for (bool any = true; any;) {
         lock_take(&limbo.lock);
-        bool any = limbo.count != 0;
-        struct quire_span span = {0};
-        if (any)
-            span = limbo_pop_locked();
+        any = limbo_pop_locked(&span);
         lock_drop(&limbo.lock);
-        if (!any)
-            return;
-        source_default_give_now(&span);
+        if (any)
+            source_default_give_now(&span);
     }
 }
 
 void limbo_sum(size_t *bytes, uint64_t *spans)
 {
     lock_take(&limbo.lock);
-    *bytes += limbo.bytes;
+    for (uint32_t i = 0; i < limbo.count; i++)
+        *bytes += limbo.span[(limbo.first + i) % LIMBO_SPANS].bytes;
     *spans += limbo.count;
     lock_drop(&limbo.lock);
 }
@@ -76,5 +72,5 @@ void limbo_sum(size_t *bytes, uint64_t *spans)
 void limbo_after_fork(void)
 {
     if (lock_reset_others(&limbo.lock))
-        limbo.count = 0, limbo.bytes = 0;
+        limbo.count = 0;
 }
