@@ -112,20 +112,14 @@ static void look_at_pressure(bool alone)
         (void)(alone ? source_default_drain(true) : quire_source_trim(quire_source_default()));
 }
 
-/* Until the tick is due, or a shorter decay was set, or for no reason. */
+/* Until the tick is due, or a shorter decay was set, or nobody else is left. */
 static void wait_for_tick(uint32_t changed, uint64_t due, uint64_t now)
 {
-    bool is_left = false;
-    for (; now < due && u32_load_relaxed(&reaper.changed) == changed && !is_left; now = os_time_ns()) {
+    for (; now < due && u32_load_relaxed(&reaper.changed) == changed && !os_is_deserted(); now = os_time_ns()) {
         uint64_t look_ns = os_main_has_ended() ? DESERTED_LOOK_NS : pressure_is_watched() ? PRESSURE_LOOK_NS : UINT64_MAX;
-        if (due - now <= look_ns)
-            break;
-        os_futex_wait(&reaper.changed.word, changed, look_ns);
+        os_futex_wait(&reaper.changed.word, changed, due - now < look_ns ? due - now : look_ns);
         look_at_pressure(false);
-        is_left = os_is_deserted();
     }
-    if (now < due && !is_left)
-        os_futex_wait(&reaper.changed.word, changed, due - now);
 }
 
 static void reaper_main(void *unused)
@@ -140,7 +134,6 @@ static void reaper_main(void *unused)
         u64_store_relaxed(&reaper.due_ns, due);
         wait_for_tick(changed, due, now);
         began_ns = os_time_ns();
-        look_at_pressure(false);
         bool freed = guests_tick() != 0;
         freed |= source_default_drain(false) != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
         futile = freed || !idle_is_worth_it() ? 0 : /* what is pending at a guest's is no refusal, and more may be given meanwhile */
