@@ -75,8 +75,7 @@ static int file_take(struct quire_source *source, size_t bytes, size_t align_byt
     struct source_file *file = file_of(source);
     uint32_t number;
     int fd = create_next(file, &number);
-    out->bytes = bytes;
-    int error = shared_take(&file->shared, fd, align_bytes, out);
+    int error = shared_take(&file->shared, fd, bytes, align_bytes, out);
     if (!error)
         out->cookie = number;
     else if (fd >= 0)

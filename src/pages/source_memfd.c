@@ -22,8 +22,7 @@ struct source_memfd {
 static int memfd_take(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out)
 {
     struct source_memfd *memfd = (struct source_memfd *)(void *)source;
-    out->bytes = bytes;
-    return shared_take(&memfd->shared, os_memfd(memfd->name), align_bytes, out);
+    return shared_take(&memfd->shared, os_memfd(memfd->name), bytes, align_bytes, out);
 }
 
 static const struct quire_source_verbs memfd_verbs = {

@@ -16,26 +16,17 @@
 
 #include "os/os.h"
 
-static int map(int fd, size_t align_bytes, struct quire_span *span)
+int shared_take(struct source_shared *shared, int fd, size_t bytes, size_t align_bytes, struct quire_span *out)
 {
-    size_t bytes = span->bytes;
     void *start = NULL;
-    if (fd < 0)
-        return -ENOMEM;
-    int error = bytes > PTRDIFF_MAX ? -ENOMEM : os_file_reserve(fd, bytes);
+    int error = fd < 0 || bytes > PTRDIFF_MAX ? -ENOMEM : os_file_reserve(fd, bytes);
     if (!error)
         error = os_map_file(fd, bytes, align_bytes, &start);
-    os_close(fd);
-    if (error)
-        return -ENOMEM;
-    *span = (struct quire_span){start, bytes, QUIRE_SPAN_ZERO, 0};
-    return 0;
-}
-
-int shared_take(struct source_shared *shared, int fd, size_t align_bytes, struct quire_span *span)
-{
-    int error = map(fd, align_bytes, span);
-    return account_take(&shared->counted.account, span->bytes, error);
+    if (fd >= 0)
+        os_close(fd);
+    if (!error)
+        *out = (struct quire_span){start, bytes, QUIRE_SPAN_ZERO, 0};
+    return account_take(&shared->counted.account, bytes, error ? -ENOMEM : 0);
 }
 
 void shared_give(struct quire_source *source, const struct quire_span *span)

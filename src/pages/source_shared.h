@@ -13,7 +13,7 @@ struct source_shared {
 };
 
 /* Reserve bytes in the new file `fd`, map it as the span, and close fd in any case; counted.  fd negative: there is none.  0 or -ENOMEM. */
-int shared_take(struct source_shared *shared, int fd, size_t align_bytes, struct quire_span *span);
+int shared_take(struct source_shared *shared, int fd, size_t bytes, size_t align_bytes, struct quire_span *out);
 
 /* Verbs. */
 void shared_give(struct quire_source *source, const struct quire_span *span);
