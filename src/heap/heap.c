@@ -294,7 +294,7 @@ void heap_list_lock(void)
 
 void heap_list_unlock(void)
 {
-    bool woke = registry_drop(&registry);
+    bool woke = lock_drop(&registry.lock);
     heap_tls.inside--;
     registry_leave_to(&registry, woke);
 }
@@ -327,7 +327,7 @@ static void after_fork(void)
         u32_store_relaxed(&heap_local_none.door.bias.active, 0);
     bool was_locked = false;
     if (!lock_is_mine(&registry.lock)) {
-        was_locked = registry_after_fork(&registry);
+        was_locked = lock_reset_others(&registry.lock);
         heaps_mend(heap_first);
     }
     heap_work_after_fork();

@@ -16,13 +16,6 @@ void registry_lock(struct registry *registry)
     if (unlikely(os_is_unrepaired()) && !lock_holds_any())
         os_repair(); /* whoever calls a source with this lock would do it there, in the middle of something */
     lock_take(&registry->lock);
-    addr_store_relaxed(&registry->holder, (uintptr_t)os_thread_pointer());
-}
-
-bool registry_drop(struct registry *registry)
-{
-    addr_store_relaxed(&registry->holder, 0);
-    return lock_drop(&registry->lock);
 }
 
 void registry_leave_to(const struct registry *registry, bool woke)
@@ -34,44 +27,28 @@ void registry_leave_to(const struct registry *registry, bool woke)
 
 void registry_unlock(struct registry *registry)
 {
-    registry_leave_to(registry, registry_drop(registry));
-}
-
-bool registry_is_mine(const struct registry *registry)
-{
-    return addr_load_relaxed(&registry->holder) == (uintptr_t)os_thread_pointer();
+    registry_leave_to(registry, lock_drop(&registry->lock));
 }
 
 void registry_let_go(struct registry *registry)
 {
-    if (registry_is_mine(registry))
+    if (lock_is_mine(&registry->lock))
         registry_unlock(registry);
-}
-
-bool registry_after_fork(struct registry *registry)
-{
-    bool held = lock_reset_others(&registry->lock);
-    if (held)
-        addr_store_relaxed(&registry->holder, 0);
-    return held;
 }
 
 uint32_t registry_id_new(struct registry *registry)
 {
-    for (uint32_t w = registry->ids_from; w < registry->ids_max / WORD_BITS; w++) {
-        uint64_t free = ~registry->ids[w] & ~(uint64_t)(w == 0 && registry->has_no_0);
-        if (free) {
-            registry->ids_from = w;
-            registry->ids[w] |= free & -free;
-            return w * WORD_BITS + bits_lowest(free);
-        }
-    }
-    return REGISTRY_FULL;
+    uint32_t id = (uint32_t)bits_find(registry->ids, registry->ids_from, registry->ids_max, false);
+    if (id == registry->ids_max)
+        return REGISTRY_FULL;
+    bits_set_one(registry->ids, id);
+    registry->ids_from = id + 1;
+    return id;
 }
 
 void registry_id_delete(struct registry *registry, uint32_t id)
 {
     bits_clear_one(registry->ids, id);
-    if (id / WORD_BITS < registry->ids_from)
-        registry->ids_from = id / WORD_BITS;
+    if (id < registry->ids_from)
+        registry->ids_from = id;
 }

@@ -18,12 +18,10 @@ C_DECLARATIONS_BEGIN
 
 struct registry {
     struct lock lock;
-    atomic_addr holder; /* the thread that has the lock */
     /* under the lock */
     uint64_t births; /* so many objects there have been */
     uint64_t *ids;   /* a bit for each that is taken; NULL: this kind has none */
-    uint32_t ids_max, ids_from; /* from: the first word that may have room */
-    bool has_no_0;   /* 0 is what zeroed memory says */
+    uint32_t ids_max, ids_from; /* from: the first that may be free; 1 at first: this kind has no 0, which is what zeroed memory says */
 };
 
 enum { REGISTRY_FULL = UINT32_MAX };
@@ -34,12 +32,8 @@ void registry_lock(struct registry *registry);
  * others from ending.  So who has woken somebody waits until the lock is taken, a tenth of a millisecond at most.
  */
 void registry_unlock(struct registry *registry);
-bool registry_drop(struct registry *registry); /* the first half; true: somebody was woken */
-void registry_leave_to(const struct registry *registry, bool woke);
-bool registry_is_mine(const struct registry *registry); /* the lock */
-void registry_let_go(struct registry *registry);        /* if this thread has it */
-/* In the child of a fork.  True: somebody had it. */
-bool registry_after_fork(struct registry *registry);
+void registry_leave_to(const struct registry *registry, bool woke); /* the second half, behind lock_drop() */
+void registry_let_go(struct registry *registry);                    /* if this thread has it */
 
 /* With the lock.  REGISTRY_FULL: all are taken. */
 uint32_t registry_id_new(struct registry *registry);

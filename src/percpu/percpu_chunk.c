@@ -354,7 +354,7 @@ struct percpu_local *percpu_chunk_owner_of(struct quire_percpu *pool, uintptr_t 
 /* Nobody's, or another pool's, perhaps one of other units. */
 static COLD void refuse_stranger(const struct quire_percpu *pool, uintptr_t bits)
 {
-    bool others = false, mine = registry_is_mine(&percpu_pools);
+    bool others = false, mine = lock_is_mine(&percpu_pools.lock);
     percpu_let_go();
     if (!mine)
         registry_lock(&percpu_pools);

@@ -148,7 +148,7 @@ static void after_fork(void)
     my_pool = notes.mine[LOCK_PERCPU_POOL];
     bias_after_fork();
     percpu_give_chunks(false);
-    inside |= !lists && registry_after_fork(&percpu_pools);
+    inside |= !lists && lock_reset_others(&percpu_pools.lock);
     if (!lists)
         pools_mend(percpu_first);
     bool lost = inside;

@@ -99,7 +99,7 @@ void slab_repair(struct quire_slab *slab)
 static bool others_reset(bool goes_on)
 {
     bool lists = lock_is_mine(&slab_registry.lock); /* this thread goes on with what it was doing to the list */
-    bool inside = !lists && registry_after_fork(&slab_registry);
+    bool inside = !lists && lock_reset_others(&slab_registry.lock);
     if (!lists)
         slabs_mend(slab_first);
     inside |= slab_threads_after_fork(goes_on);

@@ -12,7 +12,7 @@
 #include "slab/slab_internal.h"
 
 static uint64_t ids[SLAB_IDS_MAX / WORD_BITS];
-struct registry slab_registry = {.lock = LOCK_INIT(LOCK_REGISTRY), .ids = ids, .ids_max = SLAB_IDS_MAX, .has_no_0 = true};
+struct registry slab_registry = {.lock = LOCK_INIT(LOCK_REGISTRY), .ids = ids, .ids_max = SLAB_IDS_MAX, .ids_from = 1};
 struct quire_slab *slab_first;
 atomic_u32 slab_pending, slab_any;
 

@@ -54,7 +54,7 @@ TEST(Registry, who_has_woken_somebody_waits_until_it_is_taken_or_a_tenth_of_a_mi
         while (u32_load_relaxed(&registry.lock.word) != LOCK_SLEPT_FOR)
             sleep_ms(1);
         sleep_ms(5);
-        woke = registry_drop(&registry);
+        woke = lock_drop(&registry.lock);
         auto began = std::chrono::steady_clock::now();
         registry_leave_to(&registry, woke);
         EXPECT_TRUE(!woke || lock_held(&registry.lock) || std::chrono::steady_clock::now() - began >= std::chrono::microseconds(100));
@@ -70,10 +70,10 @@ TEST(Registry, nobody_is_waited_for_where_nobody_slept)
     static struct registry registry;
     registry.lock = LOCK_INIT(LOCK_FILE);
     registry_lock(&registry);
-    EXPECT_FALSE(registry_drop(&registry));
+    EXPECT_FALSE(lock_drop(&registry.lock));
     registry_lock(&registry);
     u32_store_relaxed(&registry.lock.word, LOCK_SLEPT_FOR); /* as who was woken leaves it */
-    EXPECT_FALSE(registry_drop(&registry));
+    EXPECT_FALSE(lock_drop(&registry.lock));
 }
 
 TEST(Registry, who_has_it_nearly_all_the_time_keeps_nobody_out)
