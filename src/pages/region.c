@@ -272,15 +272,12 @@ static int take_elsewhere(size_t bytes, size_t align_bytes, enum span_origin ori
     return 0;
 }
 
-int region_take(size_t bytes, size_t align_bytes, struct quire_span *out)
+int region_take(size_t bytes, size_t align_bytes, bool is_last, struct quire_span *out)
 {
     if (bytes > PTRDIFF_MAX || align_bytes > PTRDIFF_MAX)
         return -ENOMEM;
-    if (take_cut(bytes, align_bytes, out) == 0 || take_elsewhere(bytes, align_bytes, SPAN_DIRECT, out) == 0)
-        return 0;
-    if (region_drain(true) > 0 && (take_cut(bytes, align_bytes, out) == 0 || take_elsewhere(bytes, align_bytes, SPAN_DIRECT, out) == 0))
-        return 0;
-    return take_elsewhere(bytes, align_bytes, SPAN_LIBC, out) == 0 ? 0 : -ENOMEM;
+    bool done = take_cut(bytes, align_bytes, out) == 0 || take_elsewhere(bytes, align_bytes, SPAN_DIRECT, out) == 0;
+    return done || (is_last && take_elsewhere(bytes, align_bytes, SPAN_LIBC, out) == 0) ? 0 : -ENOMEM;
 }
 
 /* How much of a span stays warm: counted as idle at once, so that two givers cannot both use the same room. */

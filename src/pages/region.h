@@ -34,8 +34,8 @@ void region_scatter(bool on);
 /* Addresses that are reserved and hold nothing go back to the system, for a process that is about to have few.  More are reserved when they are wanted. */
 void region_let_go(void);
 
-/* -ENOMEM only after a trim, plain mmap and libc's malloc have failed too. */
-int region_take(size_t bytes, size_t align_bytes, struct quire_span *out);
+/* -ENOMEM only after plain mmap has failed too, and, the last time that is tried, libc's malloc. */
+int region_take(size_t bytes, size_t align_bytes, bool is_last, struct quire_span *out);
 /* The span is larger by so many bytes behind it, in its place, if nobody has these: then true, and span->bytes says so. */
 bool region_extend(struct quire_span *span, size_t more_bytes);
 /* A heap has mapped so many bytes more, or fewer, past the regions: idle memory makes way for them, too. */

@@ -150,6 +150,8 @@ void region_after_fork(void)
         bitmap_rebuild(&region_by_id[i]->map);
     if (grew)
         (void)bitmap_free(&regions.growing.region->map, regions.growing.end);
+    regions.sums.idle_bytes = 0;
+    regions.sums.out_bytes = regions.elsewhere_bytes;
     for (int i = 0; i < REGION_LEAVING_MAX; i++) {
         struct region_leaving *leaving = &regions.leaving[i];
         if (is_anothers(leaving)) {
@@ -157,11 +159,8 @@ void region_after_fork(void)
             bits_set(leaving->region->idle, leaving->idx, leaving->idx + pages);
             leaving->region = NULL;
         }
+        regions.sums.idle_bytes += leaving->region ? leaving->warm_bytes : 0;
     }
-    regions.sums.idle_bytes = 0;
-    regions.sums.out_bytes = regions.elsewhere_bytes;
-    for (int i = 0; i < REGION_LEAVING_MAX; i++)
-        regions.sums.idle_bytes += regions.leaving[i].region ? regions.leaving[i].warm_bytes : 0;
     for (uint32_t i = 0; i < regions.count; i++)
         region_rederive(region_by_id[i]);
     regions.range_next = regions.range_end = NULL; /* what was left of a range is only addresses */

@@ -174,15 +174,15 @@ static ALWAYS_INLINE struct shard *shard_lock(void)
     return NULL;
 }
 
-static size_t shards_drain(bool all);
-
 static NOINLINE int default_take_slow(size_t bytes, size_t align_bytes, struct quire_span *out)
 {
     reaper_tick_if_late();
     size_t align = bin_of(bytes) < ODD && align_bytes < bytes ? bytes : align_bytes;
-    int error = region_take(bytes, align, out);
-    if (unlikely(error) && shards_drain(true) != 0) /* there is no more, but what lies warm with other CPUs */
-        error = region_take(bytes, align, out);
+    int error = region_take(bytes, align, false, out);
+    if (unlikely(error)) { /* there is no more, but what lies warm, with other CPUs, too */
+        (void)source_default_drain(true);
+        error = region_take(bytes, align, true, out);
+    }
     u64_add_relaxed(error ? &slow.failures : &slow.takes, 1);
     shards_resize();
     if (!error) {
@@ -332,19 +332,13 @@ static size_t bin_drain(struct shard *shard, unsigned number, bool all)
     return freed;
 }
 
-static size_t shards_drain(bool all)
+size_t source_default_drain(bool all)
 {
     size_t freed = 0;
+    limbo_drain();
     FOR_EACH_USED(shard)
         for (unsigned number = 0; number < BINS; number++)
             freed += bin_drain(shard, number, all);
-    return freed;
-}
-
-size_t source_default_drain(bool all)
-{
-    limbo_drain();
-    size_t freed = shards_drain(all);
     return freed + region_drain(all);
 }
 
