@@ -19,12 +19,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "os/os.h"
 
-#define NUMBER_MAX "4294967295" /* of 32 bits */
-enum { NUMBER_DIGITS_MAX = sizeof NUMBER_MAX - 1, JOIN_TRIES_MAX = 5000, JOIN_PAUSE_NS = 1000000 };
+enum { JOIN_TRIES_MAX = 5000, JOIN_PAUSE_NS = 1000000 };
 
 void file_dir_name(const struct file_dir *dir, uint32_t number, char out[FILE_NAME_BYTES])
 {
@@ -39,13 +39,10 @@ static void lock_name(const struct file_dir *dir, char out[FILE_NAME_BYTES])
 /* Exactly "prefix.<digits>", as file_dir_name() writes them. */
 static bool is_span_name(const struct file_dir *dir, const char *name)
 {
-    size_t used = strlen(dir->prefix);
-    if (strncmp(name, dir->prefix, used) != 0 || name[used] != '.')
-        return false;
-    const char *digits = name + used + 1;
-    size_t n = strspn(digits, "0123456789");
-    bool is_number = n > 0 && n <= NUMBER_DIGITS_MAX && digits[n] == 0 && (digits[0] != '0' || n == 1);
-    return is_number && (n < NUMBER_DIGITS_MAX || strcmp(digits, NUMBER_MAX) <= 0);
+    char same[FILE_NAME_BYTES];
+    const char *dot = strrchr(name, '.');
+    file_dir_name(dir, dot ? (uint32_t)strtoull(dot + 1, NULL, 10) : 0, same);
+    return strcmp(name, same) == 0;
 }
 
 static void remove_leftover(const char *name, void *arg)
