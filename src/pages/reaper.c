@@ -250,13 +250,8 @@ void reaper_tick_if_late(void)
         return;
     look_at_pressure(true);
     source_default_drain(false);
-    bool is_deferred = u32_load_relaxed(&reaper.is_deferred) != 0; /* one can be had by now: at once, or by the next that holds nothing */
-    if (u32_cas_relaxed(&reaper.state, &state, is_deferred ? REAPER_NONE : REAPER_TICKING)) {
-        if (is_deferred)
-            u32_store_relaxed(&reaper.is_due, 1);
-        else
-            thread_begin();
-    }
+    if (u32_cas_relaxed(&reaper.state, &state, REAPER_NONE))
+        reaper_wake(); /* a thread can be had by now: at once, or by the next that holds nothing */
 }
 
 bool reaper_keeps_nothing(void)
