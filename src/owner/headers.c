@@ -83,7 +83,7 @@ static uint32_t os_pages_vacant(const struct header_chunk *chunk)
     for (uint32_t idx = 0; idx < chunk->cut; idx++) {
         uint32_t pages = os_pages_of(chunk, idx);
         touched |= pages;
-        used |= chunk->taken[idx / WORD_BITS] >> idx % WORD_BITS & 1 ? pages : 0;
+        used |= bits_test(chunk->taken, idx) ? pages : 0;
     }
     return touched & ~used;
 }

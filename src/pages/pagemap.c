@@ -110,6 +110,8 @@ static struct stretch stretch_of(const void *start, size_t bytes, owner_t owner)
 /* A gigabyte after the other.  Clearing makes no table: where there is none, nothing was set, or the whole gigabyte was. */
 static int stretch_write(struct stretch s)
 {
+    if (s.end >> (LEVELS * LEVEL_BITS))
+        return -ENOMEM;
     for (uintptr_t page = s.first, end; page < s.end; page = end) {
         atomic_addr *slot = &pagemap_root.entry[page >> LEVEL_BITS];
         uintptr_t entry = addr_load_acquire(slot), next = ((page >> LEVEL_BITS) + 1) << LEVEL_BITS; /* acquire [pagemap-table] */
@@ -131,10 +133,7 @@ static int stretch_write(struct stretch s)
 
 int pagemap_set(const void *start, size_t bytes, owner_t owner)
 {
-    struct stretch s = stretch_of(start, bytes, owner);
-    if (s.end >> (LEVELS * LEVEL_BITS))
-        return -ENOMEM;
-    int error = stretch_write(s);
+    int error = stretch_write(stretch_of(start, bytes, owner));
     if (error)
         pagemap_clear(start, bytes);
     return error;
@@ -142,9 +141,7 @@ int pagemap_set(const void *start, size_t bytes, owner_t owner)
 
 void pagemap_clear(const void *start, size_t bytes)
 {
-    struct stretch s = stretch_of(start, bytes, 0);
-    if (s.first < s.end && !(s.end >> (LEVELS * LEVEL_BITS))) /* else a length that somebody has written over: nothing like it was set */
-        (void)stretch_write(s);
+    (void)stretch_write(stretch_of(start, bytes, 0)); /* of a length that somebody has written over nothing was set */
 }
 
 size_t pagemap_stretch_pages(void)
