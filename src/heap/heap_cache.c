@@ -51,7 +51,6 @@ static struct magazine *mag_new(struct heap_local *local, unsigned class)
         return NULL;
     mag = heap_magazine(header);
     magazine_init(mag, magazine_room(local->bin[class].slot_bytes, SLOTS_LARGE_BYTES, MAGAZINE_SLOTS));
-    addr_store_relaxed(&header->owner, (uintptr_t)local);
     heap_state_set(header, HEAP_MAGAZINE);
     heap_work_is_due();
     return mag;
@@ -115,13 +114,12 @@ static void lock_for_magazines(struct heap_local *local, unsigned class)
 }
 
 /* One full one; NULL: there is none. */
-static struct magazine *depot_pop_locked(struct heap_local *local, struct heap_of_class *of)
+static struct magazine *depot_pop_locked(struct heap_of_class *of)
 {
     struct magazine *mag = of->depot;
     if (mag) {
         __atomic_store_n(&of->depot, mag->next, __ATOMIC_RELAXED);
         of->depot_count--;
-        addr_store_relaxed(&header_of(mag)->owner, (uintptr_t)local);
     }
     return mag;
 }
@@ -129,18 +127,15 @@ static struct magazine *depot_pop_locked(struct heap_local *local, struct heap_o
 /* For whoever fills a magazine next (give()): so an empty one costs no lock of its own. */
 static void vacant_push_locked(struct quire_heap *heap, struct magazine *empty)
 {
-    addr_store_relaxed(&header_of(empty)->owner, 0);
     empty->next = heap->vacant;
     __atomic_store_n(&heap->vacant, empty, __ATOMIC_RELAXED);
 }
 
-static struct magazine *vacant_pop_locked(struct heap_local *local)
+static struct magazine *vacant_pop_locked(struct quire_heap *heap)
 {
-    struct magazine *empty = local->heap->vacant;
-    if (empty) {
-        __atomic_store_n(&local->heap->vacant, empty->next, __ATOMIC_RELAXED);
-        addr_store_relaxed(&header_of(empty)->owner, (uintptr_t)local);
-    }
+    struct magazine *empty = heap->vacant;
+    if (empty)
+        __atomic_store_n(&heap->vacant, empty->next, __ATOMIC_RELAXED);
     return empty;
 }
 
@@ -158,12 +153,12 @@ static struct magazine *depot_take(struct heap_local *local, unsigned class, str
     if (__atomic_load_n(&of->depot, __ATOMIC_RELAXED) == NULL)
         return NULL;
     lock_for_magazines(local, class);
-    struct magazine *first = depot_pop_locked(local, of), *mag;
+    struct magazine *first = depot_pop_locked(of), *mag;
     if (first && *empty && is_usual(*empty)) {
         vacant_push_locked(heap, *empty);
         *empty = NULL;
     }
-    for (uint32_t i = 0; i < cache->batch && (mag = depot_pop_locked(local, of)) != NULL; i++) {
+    for (uint32_t i = 0; i < cache->batch && (mag = depot_pop_locked(of)) != NULL; i++) {
         slots_own_push(cache, mag);
         slots_had(cache);
         mag = slots_spare_get(cache);
@@ -210,7 +205,6 @@ static bool depot_put_locked(struct heap_of_class *of, struct magazine *mag, uin
 {
     if (of->depot_count >= most)
         return false;
-    addr_store_relaxed(&header_of(mag)->owner, 0);
     mag->next = of->depot;
     __atomic_store_n(&of->depot, mag, __ATOMIC_RELAXED);
     of->depot_count++;
@@ -228,7 +222,7 @@ static struct magazine *depot_put(struct heap_local *local, unsigned class, stru
         bool usual = is_usual(full);
         if (!depot_put_locked(&local->heap->of_class[class], full, most))
             magazine_push(rest, full);
-        else if (usual && (empty = vacant_pop_locked(local)) != NULL)
+        else if (usual && (empty = vacant_pop_locked(local->heap)) != NULL)
             magazine_push(&empties, empty);
     }
     lock_drop(&local->heap->lock);
@@ -351,7 +345,7 @@ void heap_depots_flush(struct heap_local *local)
     for (unsigned c = 0; c < HEAP_CLASSES; c++) {
         while (__atomic_load_n(&heap->of_class[c].depot, __ATOMIC_RELAXED) != NULL) {
             lock_take(&heap->lock);
-            mag = depot_pop_locked(local, &heap->of_class[c]);
+            mag = depot_pop_locked(&heap->of_class[c]);
             lock_drop(&heap->lock);
             if (!mag)
                 continue;
