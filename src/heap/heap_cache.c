@@ -22,7 +22,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, DEPOT_OWNS = 16, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
@@ -41,16 +41,24 @@ static inline struct heap_page *header_of(struct magazine *mag)
     return (struct heap_page *)(void *)((char *)mag - offsetof(struct heap_page, free));
 }
 
-static struct magazine *mag_new(struct heap_local *local, unsigned class)
+/* Which of a thread's caches. */
+struct place {
+    struct heap_local *local;
+    unsigned class;
+};
+
+static struct magazine *mag_new(void *place_)
 {
-    struct magazine *mag = slots_spare_get(&local->bin[class].slots);
+    const struct place *place = place_;
+    struct heap_bin *bin = &place->local->bin[place->class];
+    struct magazine *mag = magazine_pop(&bin->slots.spare);
     if (mag)
         return mag;
-    struct heap_page *header = heap_header_new(local->heap, HEAP_MAGAZINE_WORDS);
+    struct heap_page *header = heap_header_new(place->local->heap, HEAP_MAGAZINE_WORDS);
     if (!header)
         return NULL;
     mag = heap_magazine(header);
-    magazine_init(mag, magazine_room(local->bin[class].slot_bytes, SLOTS_LARGE_BYTES, MAGAZINE_SLOTS));
+    magazine_init(mag, magazine_room(bin->slot_bytes, SLOTS_LARGE_BYTES, MAGAZINE_SLOTS));
     heap_state_set(header, HEAP_MAGAZINE);
     heap_work_is_due();
     return mag;
@@ -113,127 +121,40 @@ static void lock_for_magazines(struct heap_local *local, unsigned class)
     lock_take(&local->heap->lock);
 }
 
-/* One full one; NULL: there is none. */
-static struct magazine *depot_pop_locked(struct heap_of_class *of)
-{
-    struct magazine *mag = of->depot;
-    if (mag) {
-        __atomic_store_n(&of->depot, mag->next, __ATOMIC_RELAXED);
-        of->depot_count--;
-    }
-    return mag;
-}
-
-/* For whoever fills a magazine next (give()): so an empty one costs no lock of its own. */
-static void vacant_push_locked(struct quire_heap *heap, struct magazine *empty)
-{
-    empty->next = heap->vacant;
-    __atomic_store_n(&heap->vacant, empty, __ATOMIC_RELAXED);
-}
-
-static struct magazine *vacant_pop_locked(struct quire_heap *heap)
-{
-    struct magazine *empty = heap->vacant;
-    if (empty)
-        __atomic_store_n(&heap->vacant, empty->next, __ATOMIC_RELAXED);
-    return empty;
-}
-
-static inline bool is_usual(const struct magazine *mag)
-{
-    return mag->room == MAGAZINE_SLOTS;
-}
-
-/* A full one, to be the current one, and a batch beside it; an empty one stays in the place of each. */
-static struct magazine *depot_take(struct heap_local *local, unsigned class, struct magazine **empty)
+bool heap_cache_refill(struct heap_local *local, unsigned class)
 {
     struct quire_heap *heap = local->heap;
     struct slot_cache *cache = &local->bin[class].slots;
-    struct heap_of_class *of = &heap->of_class[class];
-    if (__atomic_load_n(&of->depot, __ATOMIC_RELAXED) == NULL)
-        return NULL;
-    lock_for_magazines(local, class);
-    struct magazine *first = depot_pop_locked(of), *mag;
-    if (first && *empty && is_usual(*empty)) {
-        vacant_push_locked(heap, *empty);
-        *empty = NULL;
-    }
-    for (uint32_t i = 0; i < cache->batch && (mag = depot_pop_locked(of)) != NULL; i++) {
-        slots_own_push(cache, mag);
-        slots_had(cache);
-        mag = slots_spare_get(cache);
-        if (mag)
-            vacant_push_locked(heap, mag);
-    }
-    lock_drop(&heap->lock);
-    return first;
-}
-
-bool heap_cache_refill(struct heap_local *local, unsigned class)
-{
-    struct slot_cache *cache = &local->bin[class].slots;
+    struct slot_depot *depot = &heap->of_class[class].depot;
     if (cache->cur && slots_turn(cache))
         return true;
-    struct magazine *empty = cache->cur && !cache->cur->is_small ? cache->cur : NULL;
-    struct magazine *mag = local->small ? depot_take(local, class, &empty) : NULL;
+    if (!local->small || __atomic_load_n(&depot->full, __ATOMIC_RELAXED) == NULL)
+        return false;
+    lock_for_magazines(local, class);
+    struct magazine *mag = slots_depot_take(cache, depot, &heap->vacant);
+    lock_drop(&heap->lock);
     if (!mag)
         return false;
     if (!cache->cur)
         begin(local, class); /* where it all ends */
     slots_set(cache, mag);
     slots_had(cache);
-    if (empty && cache->spares < SPARES)
-        slots_spare_put(cache, empty);
-    else if (empty)
-        heap_header_delete(local->heap, header_of(empty));
     return true;
 }
 
-struct place {
-    struct heap_local *local;
-    unsigned class;
-};
-
-static struct magazine *fresh(void *place_)
+/* To the depot, until it has `most`, and the others to their pages. */
+static void put_away(struct heap_local *local, unsigned class, struct magazine *full, uint32_t most)
 {
-    const struct place *place = place_;
-    return mag_new(place->local, place->class);
-}
-
-/* False: there is no room for it. */
-static bool depot_put_locked(struct heap_of_class *of, struct magazine *mag, uint32_t most)
-{
-    if (of->depot_count >= most)
-        return false;
-    mag->next = of->depot;
-    __atomic_store_n(&of->depot, mag, __ATOMIC_RELAXED);
-    of->depot_count++;
-    return true;
-}
-
-/* To the depot, as many as `most` lets there be; *rest: the others.  Returns empty ones in their place. */
-static struct magazine *depot_put(struct heap_local *local, unsigned class, struct magazine *full, uint32_t most, struct magazine **rest)
-{
-    struct magazine *empties = NULL, *empty, *next;
-    *rest = NULL;
-    lock_for_magazines(local, class);
-    for (; full; full = next) {
-        next = full->next;
-        bool usual = is_usual(full);
-        if (!depot_put_locked(&local->heap->of_class[class], full, most))
-            magazine_push(rest, full);
-        else if (usual && (empty = vacant_pop_locked(local->heap)) != NULL)
-            magazine_push(&empties, empty);
+    struct quire_heap *heap = local->heap;
+    struct slot_cache *cache = &local->bin[class].slots;
+    if (full && most != 0) {
+        lock_for_magazines(local, class);
+        slots_depot_put(cache, &heap->of_class[class].depot, &heap->vacant, &full, most);
+        lock_drop(&heap->lock);
     }
-    lock_drop(&local->heap->lock);
-    return empties;
-}
-
-static void spares_put(struct slot_cache *cache, struct magazine *empties)
-{
-    for (struct magazine *next; empties; empties = next) {
-        next = empties->next;
-        slots_spare_put(cache, empties);
+    for (struct magazine *mag; (mag = magazine_pop(&full)) != NULL;) {
+        heap_spill(local, class, mag);
+        magazine_push(&cache->spare, mag);
     }
 }
 
@@ -250,13 +171,7 @@ static uint32_t depot_max(const struct heap_local *local, unsigned class, const 
 static void give(struct magazine *full, void *place_)
 {
     const struct place *place = place_;
-    struct heap_local *local = place->local;
-    struct slot_cache *cache = &local->bin[place->class].slots;
-    struct magazine *rest;
-    spares_put(cache, depot_put(local, place->class, full, depot_max(local, place->class, full), &rest));
-    for (struct magazine *mag = rest; mag; mag = mag->next)
-        heap_spill(local, place->class, mag);
-    spares_put(cache, rest);
+    put_away(place->local, place->class, full, depot_max(place->local, place->class, full));
 }
 
 /*
@@ -273,7 +188,7 @@ static void grow(struct heap_local *local, unsigned class)
     if (turned)
         heap_cache_missed(local, class);
     bool large = last->in_a_row >= IN_A_ROW || u32_load_relaxed(&local->heap->of_class[class].turning);
-    struct magazine *small = cache->cur, *mag = large ? mag_new(local, class) : NULL;
+    struct magazine *small = cache->cur, *mag = large ? mag_new(&(struct place){local, class}) : NULL;
     slots_sync(cache);
     if (mag)
         heap_spill(local, class, small);
@@ -287,7 +202,6 @@ static void grow(struct heap_local *local, unsigned class)
 void heap_cache_make_room(struct heap_local *local, unsigned class)
 {
     struct slot_cache *cache = &local->bin[class].slots;
-    struct place place = {local, class};
     if (!cache->cur)
         begin(local, class);
     if ((atomic_addr *)addr_load_relaxed(&cache->top) < cache->end)
@@ -295,41 +209,21 @@ void heap_cache_make_room(struct heap_local *local, unsigned class)
     if (cache->cur->is_small)
         grow(local, class);
     else if (!slots_return(cache, own_max(local, class)))
-        slots_overflow(cache, own_max(local, class), &(struct slots_beyond){give, fresh, &place}, &local->small[class].mag);
+        slots_overflow(cache, own_max(local, class), &(struct slots_beyond){give, mag_new, &(struct place){local, class}}, &local->small[class].mag);
 }
 
 /* ---- ends ---- */
 
-static void leave_class(struct heap_local *local, unsigned class, uint32_t depot_max)
-{
-    struct slot_cache *cache = &local->bin[class].slots;
-    struct magazine *small = &local->small[class].mag, *empty = cache->spare, *all, *full = NULL;
-    slots_sync(cache);
-    all = slots_take_all(cache);
-    for (struct magazine *next; all; all = next) {
-        next = all->next;
-        magazine_push(all->count == 0 ? &empty : &full, all);
-    }
-    if (full && depot_max)
-        mags_delete(local->heap, depot_put(local, class, full, depot_max, &full));
-    for (struct magazine *next; full; full = next) {
-        next = full->next;
-        heap_spill(local, class, full);
-        magazine_push(&empty, full);
-    }
-    heap_spill(local, class, small);
-    slots_set(cache, small);
-    cache->spare = NULL;
-    cache->spares = cache->demand = cache->batch = 0;
-    cache->has_had = false;
-    mags_delete(local->heap, empty);
-}
-
 void heap_caches_flush(struct heap_local *local, bool ends)
 {
-    for (unsigned c = 0; c < heap_bins_ready(local); c++)
-        if (local->bin[c].slots.cur)
-            leave_class(local, c, ends ? DEPOT_OWNS * own_max(local, c) : 0);
+    for (unsigned c = 0; c < heap_bins_ready(local); c++) {
+        struct slot_cache *cache = &local->bin[c].slots;
+        if (!cache->cur)
+            continue;
+        put_away(local, c, slots_take_all(cache), ends ? DEPOT_OWNS * own_max(local, c) : 0);
+        heap_spill(local, c, &local->small[c].mag);
+        mags_delete(local->heap, slots_clear(cache, &local->small[c].mag));
+    }
 }
 
 void heap_depots_flush(struct heap_local *local)
@@ -343,9 +237,9 @@ void heap_depots_flush(struct heap_local *local)
         lock_drop(&heap->lock);
     }
     for (unsigned c = 0; c < HEAP_CLASSES; c++) {
-        while (__atomic_load_n(&heap->of_class[c].depot, __ATOMIC_RELAXED) != NULL) {
+        while (__atomic_load_n(&heap->of_class[c].depot.full, __ATOMIC_RELAXED) != NULL) {
             lock_take(&heap->lock);
-            mag = depot_pop_locked(&heap->of_class[c]);
+            mag = slots_depot_pop(&heap->of_class[c].depot);
             lock_drop(&heap->lock);
             if (!mag)
                 continue;
@@ -375,7 +269,7 @@ size_t heap_cached(struct quire_heap *heap, unsigned class, const void *slot)
     HEAP_EACH_VISITED(heap, local)
         found += local->bin[class].slots.cur ? slots_have(&local->bin[class].slots, slot) : 0;
     lock_take(&heap->lock);
-    found += magazines_have(heap->of_class[class].depot, slot);
+    found += magazines_have(heap->of_class[class].depot.full, slot);
     lock_drop(&heap->lock);
     return found;
 }

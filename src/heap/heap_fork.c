@@ -81,10 +81,8 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
 
 static void depots_forget(struct quire_heap *heap)
 {
-    for (unsigned c = 0; c < HEAP_BINS; c++) {
-        heap->of_class[c].depot = NULL;
-        heap->of_class[c].depot_count = 0;
-    }
+    for (unsigned c = 0; c < HEAP_BINS; c++)
+        heap->of_class[c].depot = (struct slot_depot){NULL, 0};
     heap->vacant = NULL;
 }
 

@@ -186,7 +186,7 @@ struct quire_heap {
     CACHE_ALIGNED struct lock lock;
     struct headers headers;
     struct heap_page *large;
-    struct magazine *vacant; /* empty ones of MAGAZINE_SLOTS, of those who took full ones from a depot */
+    struct magazine *vacant; /* empty ones, of those who took full ones from any depot */
     size_t left_bytes; /* of freed large blocks that walks stand on, or whose memory waits for another */
     struct heap_local *idle;
     uintptr_t gone[HEAP_GONE];
@@ -199,8 +199,7 @@ struct quire_heap {
         atomic_size spilled; /* slots that went from magazines to their pages, since memory was given back */
         atomic_u32 turning;  /* 1: what is freed is allocated again, so large magazines and depots are worth it */
         atomic_u32 missed;   /* words of slots that came from pages again, of those */
-        uint32_t depot_count;
-        struct magazine *depot; /* full ones that no thread has; under lock */
+        struct slot_depot depot; /* under lock */
     } of_class[HEAP_BINS];
 };
 

@@ -56,7 +56,7 @@ void slab_mags_anew(void)
 static struct magazine *mag_new(void *cache_)
 {
     struct slab_cache *cache = cache_;
-    struct magazine *mag = slots_spare_get(&cache->slots);
+    struct magazine *mag = magazine_pop(&cache->slots.spare);
     if (!mag && (mag = slab_take_one(mags, LANE_ORDINARY)) != NULL)
         magazine_init(mag, magazine_room(cache->slab->slot_bytes, SLOTS_LARGE_BYTES, MAGAZINE_SLOTS));
     return mag;
@@ -199,32 +199,6 @@ static void wake(struct quire_slab *slab)
         slab_wake(slab);
 }
 
-static struct magazine *depot_pop_locked(struct quire_slab *slab)
-{
-    struct magazine *mag = slab->depot;
-    if (mag) {
-        slab->depot = mag->next;
-        slab->depot_count--;
-    }
-    return mag;
-}
-
-/* A full one, to be the current one, and a batch beside it; an empty one stays in the place of each, for the next that gives a full one.  NULL: there is none. */
-static struct magazine *depot_take_locked(struct slab_cache *cache, struct magazine *empty)
-{
-    struct quire_slab *slab = cache->slab;
-    struct magazine *first = depot_pop_locked(slab), *mag;
-    if (first && !empty->is_small)
-        magazine_push(&slab->vacant, empty);
-    for (uint32_t i = 0; first && i < cache->slots.batch && (mag = depot_pop_locked(slab)) != NULL; i++) {
-        slots_own_push(&cache->slots, mag);
-        slots_had(&cache->slots);
-        if ((mag = slots_spare_get(&cache->slots)) != NULL)
-            magazine_push(&slab->vacant, mag);
-    }
-    return first;
-}
-
 static void lock_for_magazines(struct slab_cache *cache)
 {
     if (unlikely(lock_held(&cache->slab->lock)))
@@ -245,7 +219,7 @@ static bool refill(struct slab_cache *cache)
     if (cache->held)
         touch(cache->held, fill_of(cache, empty));
     lock_for_magazines(cache);
-    mag = depot_take_locked(cache, empty);
+    mag = slots_depot_take(&cache->slots, &slab->depot, &slab->vacant);
     bool filled = mag || fill_locked(cache, empty);
     cache->in_a_row = may_keep(slab) ? cache->in_a_row + 1 : 0;
     slab_unlock(slab);
@@ -287,35 +261,26 @@ bool slab_cache_return(struct slab_cache *cache)
     return cache->slots.prev && slots_return(&cache->slots, own_max(cache->slab)) && kept_more(cache, owns); /* one that is not used yet has no slab */
 }
 
-/* False: the depot has as many; its slots went to their pages. */
-static bool depot_put_locked(struct quire_slab *slab, struct magazine *mag, uint32_t most)
+/* To the depot, until it has `most`, then to the pages.  True: these got some. */
+static bool put_away_locked(struct slab_cache *cache, struct magazine *full, uint32_t most)
 {
-    if (slab->depot_count >= most) {
+    struct quire_slab *slab = cache->slab;
+    slots_depot_put(&cache->slots, &slab->depot, &slab->vacant, &full, most);
+    bool is_spilled = full != NULL;
+    for (struct magazine *mag; (mag = magazine_pop(&full)) != NULL;) {
         spill_locked(slab, mag);
-        return false;
+        magazine_push(&cache->slots.spare, mag);
     }
-    magazine_push(&slab->depot, mag);
-    slab->depot_count++;
-    return true;
+    return is_spilled;
 }
 
 static void give(struct magazine *full, void *cache_)
 {
     struct slab_cache *cache = cache_;
-    struct quire_slab *slab = cache->slab;
-    bool kept = true;
     lock_for_magazines(cache);
-    for (struct magazine *next; full; full = next) {
-        next = full->next;
-        kept = depot_put_locked(slab, full, 2 * own_max(slab));
-        struct magazine *empty = kept ? slab->vacant : full;
-        if (kept && empty)
-            slab->vacant = empty->next;
-        if (empty)
-            slots_spare_put(&cache->slots, empty);
-    }
-    slab_unlock(slab);
-    cache->run = kept ? cache->run : 0;
+    bool is_spilled = put_away_locked(cache, full, 2 * own_max(cache->slab));
+    slab_unlock(cache->slab);
+    cache->run = is_spilled ? 0 : cache->run;
 }
 
 /* `cur` has no room for another. */
@@ -334,7 +299,7 @@ static void overflow(struct slab_cache *cache)
         slab_unlock(cache->slab);
         cache->run = 0;
         if (is_over)
-            slots_spare_put(&cache->slots, full);
+            magazine_push(&cache->slots.spare, full);
         slots_set(&cache->slots, &cache->small);
         grow(cache);
     } else if (!slab_cache_return(cache)) {
@@ -371,15 +336,10 @@ static void mags_delete(struct magazine *mag)
     }
 }
 
-static void clear(struct slab_cache *cache, struct magazine *others)
+static void clear(struct slab_cache *cache)
 {
     cache->small.count = 0;
-    slots_set(&cache->slots, &cache->small);
-    mags_delete(others);
-    mags_delete(cache->slots.spare);
-    cache->slots.spare = NULL;
-    cache->slots.spares = cache->slots.demand = cache->slots.batch = 0;
-    cache->slots.has_had = false;
+    mags_delete(slots_clear(&cache->slots, &cache->small));
     cache->in_a_row = 0;
     cache->run = cache->run_most = 0;
     cache->fill = SLAB_SMALL_SLOTS;
@@ -388,30 +348,20 @@ static void clear(struct slab_cache *cache, struct magazine *others)
 void slab_cache_flush(struct slab_cache *cache, bool ends)
 {
     struct quire_slab *slab = cache->slab;
-    struct magazine *all = NULL, *empty = NULL, *next;
-    uint32_t most = ends ? 2 * own_max(slab) : 0;
-    slots_sync(&cache->slots);
     slab_lock(slab);
     release_held(cache);
-    for (all = slots_take_all(&cache->slots); all; all = next) {
-        next = all->next;
-        if (all->count == 0 || !depot_put_locked(slab, all, most))
-            magazine_push(&empty, all);
-        else if (slab->vacant) { /* whoever took one from the depot left this in its place */
-            struct magazine *vacant = slab->vacant;
-            slab->vacant = vacant->next;
-            magazine_push(&empty, vacant);
-        }
-    }
+    (void)put_away_locked(cache, slots_take_all(&cache->slots), ends ? 2 * own_max(slab) : 0);
     spill_locked(slab, &cache->small);
     slab_unlock(slab);
-    clear(cache, empty);
+    clear(cache);
 }
 
 void slab_cache_forget(struct slab_cache *cache)
 {
+    struct magazine *all = slots_take_all(&cache->slots);
     cache->held = NULL;
-    clear(cache, slots_take_all(&cache->slots));
+    clear(cache);
+    mags_delete(all);
 }
 
 void slab_vacant_give(struct quire_slab *slab)
@@ -426,11 +376,10 @@ void slab_vacant_give(struct quire_slab *slab)
 void slab_depot_flush(struct quire_slab *slab)
 {
     slab_lock(slab);
-    for (struct magazine *mag = slab->depot; mag; mag = mag->next)
+    struct magazine *all = slab->depot.full;
+    for (struct magazine *mag = all; mag; mag = mag->next)
         spill_locked(slab, mag);
-    struct magazine *all = slab->depot;
-    slab->depot = NULL;
-    slab->depot_count = 0;
+    slab->depot = (struct slot_depot){NULL, 0};
     slab_unlock(slab);
     mags_delete(all);
     slab_vacant_give(slab);
@@ -438,10 +387,10 @@ void slab_depot_flush(struct quire_slab *slab)
 
 void slab_depot_forget(struct quire_slab *slab)
 {
-    mags_delete(slab->depot);
+    mags_delete(slab->depot.full);
     mags_delete(slab->vacant);
-    slab->depot = slab->vacant = NULL;
-    slab->depot_count = 0;
+    slab->depot = (struct slot_depot){NULL, 0};
+    slab->vacant = NULL;
 }
 
 size_t slab_mags_trim(void)

@@ -68,8 +68,9 @@ static void lists_begin_anew(struct quire_slab *slab)
         slab->lane[lane] = (struct slab_lane){.filled = 0};
     memset(slab->headers.roomy, 0, sizeof slab->headers.roomy);
     slab->empty = NULL;
-    slab->empties = slab->empties_low = slab->depot_count = 0;
-    slab->depot = slab->vacant = NULL;
+    slab->empties = slab->empties_low = 0;
+    slab->depot = (struct slot_depot){NULL, 0};
+    slab->vacant = NULL;
 }
 
 bool slab_reset_others(struct quire_slab *slab)

@@ -54,7 +54,7 @@ static size_t count_places(struct quire_slab *slab, const void *slot)
     slab_list_lock();
     slab_visit_all(search_thread, &search, true);
     slab_lock(slab);
-    search.found += magazines_have(slab->depot, slot);
+    search.found += magazines_have(slab->depot.full, slot);
     if (!slab_locate(slab, slot, &place))
         search.found += bits_test(place.page->free, place.slot);
     slab_unlock(slab);

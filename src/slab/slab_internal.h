@@ -143,8 +143,8 @@ struct CACHE_ALIGNED quire_slab {
     atomic_u32 turning; /* 1: what is freed is allocated again, so large magazines and depots are worth it */
     /* under lock */
     struct lock lock CACHE_ALIGNED;
-    struct magazine *depot, *vacant; /* full ones; and the empty ones of those who took full ones */
-    uint32_t depot_count;
+    struct slot_depot depot;
+    struct magazine *vacant; /* the empty ones of those who took full ones */
     size_t spilled;  /* slots that have gone back to their pages, and not been missed yet */
     size_t swing;    /* how many slots are freed and then allocated, all threads together, as far as the pages see it */
     struct slab_lane lane[SLAB_LANES];
@@ -300,8 +300,8 @@ void slab_cache_free(struct slab_cache *cache, void *element); /* which was foun
 /* Everything to the pages, but full magazines to the slab's depot if its thread ends; which is outside. */
 void slab_cache_flush(struct slab_cache *cache, bool ends);
 void slab_cache_forget(struct slab_cache *cache); /* what it holds is free already, or the slab ends: only its magazines go back */
-void slab_depot_flush(struct quire_slab *slab);  /* to the pages */
-void slab_vacant_give(struct quire_slab *slab);  /* the empty magazines that wait for others to be full */
+void slab_depot_flush(struct quire_slab *slab);  /* to the pages, and empty magazines that wait for others to be full go */
+void slab_vacant_give(struct quire_slab *slab);  /* these alone */
 void slab_depot_forget(struct quire_slab *slab);
 extern atomic_size slab_cached_bytes; /* that caches may hold, roughly: what was added to them since the last tick */
 

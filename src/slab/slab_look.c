@@ -57,7 +57,7 @@ static size_t count_locked(struct quire_slab *slab, size_t *caches)
         size_t cached = slab_caches_count(slab, caches);
         slab_lock(slab);
         if (slab->turns == turn) {
-            size_t out = slab->slots - slab->free_slots, idle = magazines_count(slab->depot) + cached;
+            size_t out = slab->slots - slab->free_slots, idle = magazines_count(slab->depot.full) + cached;
             return out - (idle < out ? idle : out); /* a magazine on its way from a thread to the depot is in both for a moment */
         }
         if (looks == LOOKS)

@@ -76,7 +76,7 @@ void slab_unregister(struct quire_slab *slab)
 
 static const LAYOUT struct layout_row layout[] = {
     LAYOUT_STRUCT(quire_slab), LAYOUT_FIELD(quire_slab, name), LAYOUT_FIELD(quire_slab, birth), LAYOUT_FIELD(quire_slab, next),
-    LAYOUT_FIELD(quire_slab, id), LAYOUT_FIELD(quire_slab, depot), LAYOUT_FIELD(quire_slab, slot_bytes), LAYOUT_FIELD(quire_slab, home),
+    LAYOUT_FIELD(quire_slab, id), LAYOUT_FIELD(quire_slab, depot.full), LAYOUT_FIELD(quire_slab, slot_bytes), LAYOUT_FIELD(quire_slab, home),
     LAYOUT_FIELD(quire_slab, headers.chunks),
     LAYOUT_STRUCT(slab_page), LAYOUT_FIELD(slab_page, slots), LAYOUT_FIELD(slab_page, slot_count), LAYOUT_FIELD(slab_page, span_steps), LAYOUT_BEHIND(slab_page, free),
     LAYOUT_STRUCT(slab_thread), LAYOUT_FIELD(slab_thread, record.next), LAYOUT_FIELD(slab_thread, count), LAYOUT_FIELD(slab_thread, caches),

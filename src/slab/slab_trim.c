@@ -106,7 +106,7 @@ static bool is_too_much(void)
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next) {
         cached_bytes += slab_caches_count(slab, &caches) * slab->slot_bytes;
         slab_lock(slab);
-        cached_bytes += magazines_count(slab->depot) * slab->slot_bytes;
+        cached_bytes += magazines_count(slab->depot.full) * slab->slot_bytes;
         live_bytes += (slab->slots - slab->free_slots) * slab->slot_bytes;
         slab_unlock(slab);
     }

@@ -3,7 +3,7 @@
  * slots.c - magazines of one thread: which is the current one, and which are kept.
  *
  *     alloc: the top of `cur`  <- prev  <- own  | <- what all threads share
- *     free:  the top of `cur`  -> prev  -> own  | -> what all threads share         behind the bar: the allocator's
+ *     free:  the top of `cur`  -> prev  -> own  | -> what all threads share         behind the bar: a depot, then the allocator's
  *
  * Locks: none; who calls is alone with the cache.
  */
@@ -63,23 +63,6 @@ void slots_set(struct slot_cache *cache, struct magazine *mag)
     mag->count = 0;
 }
 
-void slots_spare_put(struct slot_cache *cache, struct magazine *empty)
-{
-    empty->count = 0;
-    magazine_push(&cache->spare, empty);
-    cache->spares++;
-}
-
-struct magazine *slots_spare_get(struct slot_cache *cache)
-{
-    struct magazine *mag = cache->spare;
-    if (mag) {
-        cache->spare = mag->next;
-        cache->spares--;
-    }
-    return mag;
-}
-
 void slots_own_push(struct slot_cache *cache, struct magazine *full)
 {
     magazine_push(&cache->own, full);
@@ -89,8 +72,7 @@ void slots_own_push(struct slot_cache *cache, struct magazine *full)
 
 static struct magazine *own_pop(struct slot_cache *cache)
 {
-    struct magazine *mag = cache->own;
-    cache->own = mag->next;
+    struct magazine *mag = magazine_pop(&cache->own);
     cache->owns--;
     if (cache->unsorted)
         cache->unsorted--;
@@ -108,11 +90,10 @@ bool slots_turn(struct slot_cache *cache)
         if (cache->unsorted >= cache->sort_least && cache->sort_least)
             slots_sort(cache);
         mag = own_pop(cache);
-        slots_spare_put(cache, empty); /* one more than there were: as many as it had magazines at most */
+        magazine_push(&cache->spare, empty); /* one more than there were: as many as it had magazines at most */
     } else {
         return false;
     }
-    empty->count = 0;
     slots_set(cache, mag);
     return true;
 }
@@ -140,7 +121,7 @@ bool slots_return(struct slot_cache *cache, uint32_t own_max)
     if (prev->count) {
         if (!cache->spare || !keep(cache, prev, own_max))
             return false;
-        empty = slots_spare_get(cache);
+        empty = magazine_pop(&cache->spare);
     }
     slots_sync(cache);
     cache->prev = full;
@@ -177,7 +158,7 @@ void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slo
     bool stays = leaving != full && empty;
     if (!empty && leaving != full) {
         retire(cache, full, 0, beyond);
-        empty = slots_spare_get(cache);
+        empty = magazine_pop(&cache->spare);
     }
     cache->prev = stays ? full : NULL;
     slots_set(cache, empty ? empty : small);
@@ -186,12 +167,61 @@ void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slo
 struct magazine *slots_take_all(struct slot_cache *cache)
 {
     struct magazine *all = cache->own, *mine[] = {cache->cur, cache->prev};
+    slots_sync(cache);
     for (int i = 0; i < 2; i++)
         if (mine[i] && !mine[i]->is_small)
             magazine_push(&all, mine[i]);
     cache->own = cache->prev = NULL;
     cache->owns = cache->unsorted = 0;
     return all;
+}
+
+struct magazine *slots_clear(struct slot_cache *cache, struct magazine *small)
+{
+    struct magazine *spare = cache->spare;
+    slots_set(cache, small);
+    cache->spare = NULL;
+    cache->demand = cache->batch = 0;
+    cache->has_had = false;
+    return spare;
+}
+
+/* ---- depots ---- */
+
+struct magazine *slots_depot_pop(struct slot_depot *depot)
+{
+    struct magazine *mag = magazine_pop(&depot->full);
+    depot->count -= mag != NULL;
+    return mag;
+}
+
+struct magazine *slots_depot_take(struct slot_cache *cache, struct slot_depot *depot, struct magazine **vacant)
+{
+    struct magazine *first = slots_depot_pop(depot), *empty = cache->cur, *mag;
+    if (first && empty && !empty->is_small)
+        magazine_push(vacant, empty);
+    for (uint32_t i = 0; i < cache->batch && (mag = slots_depot_pop(depot)) != NULL; i++) {
+        slots_own_push(cache, mag);
+        slots_had(cache);
+        if ((empty = magazine_pop(&cache->spare)) != NULL)
+            magazine_push(vacant, empty);
+    }
+    return first;
+}
+
+void slots_depot_put(struct slot_cache *cache, struct slot_depot *depot, struct magazine **vacant, struct magazine **list, uint32_t most)
+{
+    struct magazine *rest = NULL, *mag, *empty;
+    while ((mag = magazine_pop(list)) != NULL) {
+        bool stays = mag->count == 0 || depot->count >= most;
+        magazine_push(stays ? &rest : &depot->full, mag);
+        depot->count += !stays;
+        if (!stays && (empty = magazine_pop(vacant)) != NULL) {
+            empty->room = mag->room;
+            magazine_push(&cache->spare, empty);
+        }
+    }
+    *list = rest;
 }
 
 /* ---- looking ---- */

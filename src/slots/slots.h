@@ -5,6 +5,7 @@
  *     struct slot_cache   cur ----> struct magazine | &slots_nothing | slot | slot | slot |
  *                         top ------------------------------------------------------------^   behind the last; `end`: frees go no further
  *                         prev ---> a second one          own ---> full ones          spare ---> empty ones
+ *     struct slot_depot   full ---> those that no thread has
  *
  * Magazines as in Bonwick and Adams, "Magazines and Vmem" (2001).  A magazine says which slots are free, and each of its slots says so too: its first
  * word is its address under the magazine's key.  An alloc reads that word: it proves that the slot is free, that nobody has written to it, that it is in
@@ -48,7 +49,6 @@ struct slot_cache {
     struct magazine *own, *spare; /* full ones before those of all threads, and empty ones: what goes from CPU to CPU costs more than all else */
     const atomic_u32 *shut; /* NULL, or not 0: nothing is to be put into magazines */
     uint32_t demand; /* magazines' worth had from elsewhere, less what was given back and not missed: a thread that only frees keeps none, or less than a batch */
-    uint32_t spares;
     uint16_t owns;
     uint16_t unsorted;   /* of `own`, the first: came since they were sorted */
     uint16_t sort_least; /* so many are sorted before they are used; 0: never */
@@ -133,16 +133,38 @@ void slots_batch(struct slot_cache *cache, size_t slot_bytes);
 void slots_own_push(struct slot_cache *cache, struct magazine *full);
 void slots_sort(struct slot_cache *cache); /* those unsorted, while nobody who must find each slot looks */
 void slots_after_fork(void); /* in the child: nobody sorts */
-void slots_spare_put(struct slot_cache *cache, struct magazine *empty);
-struct magazine *slots_spare_get(struct slot_cache *cache); /* NULL: there is none */
-/* All that are not small and hold something, perhaps: one list.  `cur` is synced. */
+/* All that are not small and hold something, perhaps: one list. */
 struct magazine *slots_take_all(struct slot_cache *cache);
+/* After that: it begins anew with `small`, which is empty.  Returns what was spare. */
+struct magazine *slots_clear(struct slot_cache *cache, struct magazine *small);
 
+/* Of lists that all threads share others may ask without the lock whether there is any. */
 static inline void magazine_push(struct magazine **list, struct magazine *mag)
 {
     mag->next = *list;
-    *list = mag;
+    __atomic_store_n(list, mag, __ATOMIC_RELAXED);
 }
+
+static inline struct magazine *magazine_pop(struct magazine **list)
+{
+    struct magazine *mag = *list;
+    if (mag)
+        __atomic_store_n(list, mag->next, __ATOMIC_RELAXED);
+    return mag;
+}
+
+/* ---- what all threads share; under the allocator's lock.  `vacant`: empty ones, of those who took full ones, for who brings some ---- */
+
+struct slot_depot {
+    struct magazine *full;
+    uint32_t count;
+};
+
+struct magazine *slots_depot_pop(struct slot_depot *depot); /* NULL: there is none */
+/* A full one, to be the current one, and a batch beside it; an empty one is vacant in the place of each.  NULL: there is none. */
+struct magazine *slots_depot_take(struct slot_cache *cache, struct slot_depot *depot, struct magazine **vacant);
+/* Those of a list that hold something, until `most` are there; vacant ones are spare in their place.  The others stay in the list. */
+void slots_depot_put(struct slot_cache *cache, struct slot_depot *depot, struct magazine **vacant, struct magazine **list, uint32_t most);
 
 /* ---- looking; also while the thread moves: then it may be off by what moved ---- */
 

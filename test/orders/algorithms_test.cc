@@ -174,7 +174,7 @@ TEST(Orders, inbox_brings_each_block_once_and_whole)
             {"content 1", &block[1].content, 0}}, {free_block(0), free_block(1), owner}, nullptr});
 }
 
-/* heap_cache.c: depot_put(), depot_take(); a magazine is had by one thread, with its slots, and the glance at the depot without the lock is only one. */
+/* slots.c: slots_depot_put(), slots_depot_take(); a magazine is had by one thread, with its slots, and the glance at the depot without the lock is only one. */
 TEST(Orders, depot_hands_a_magazine_to_one)
 {
     static atomic_addr depot;

@@ -25,7 +25,7 @@ size_t cached_bytes(const std::vector<quire_slab *> &slabs)
     for (quire_slab *slab : slabs) {
         bytes += slab_caches_count(slab, &caches) * slab->slot_bytes;
         slab_lock(slab);
-        bytes += magazines_count(slab->depot) * slab->slot_bytes;
+        bytes += magazines_count(slab->depot.full) * slab->slot_bytes;
         slab_unlock(slab);
     }
     return bytes;
@@ -238,7 +238,8 @@ TEST_F(SlabCache, who_only_allocates_passes_its_empty_magazines_on_to_who_only_f
     auto add = [](struct slab_thread *thread, void *arg) {
         auto *sum = static_cast<Spares *>(arg);
         const struct slab_cache *cache = slab_visited_cache(thread, sum->slab);
-        sum->count += cache ? cache->slots.spares : 0;
+        for (const struct magazine *mag = cache ? cache->slots.spare : nullptr; mag; mag = mag->next)
+            sum->count++;
     };
     registry_lock(&slab_registry);
     slab_visit_all(add, &spares, true);

@@ -51,7 +51,7 @@ public:
                 depot = mag == depot ? mag->next : depot;
                 magazine *empty = cache.cur;
                 slots_set(&cache, mag);
-                slots_spare_put(&cache, empty);
+                magazine_push(&cache.spare, empty);
                 slots_had(&cache);
                 takes++;
             }
@@ -74,7 +74,7 @@ private:
     }
     magazine *fresh()
     {
-        magazine *spare = slots_spare_get(&cache);
+        magazine *spare = magazine_pop(&cache.spare);
         return spare ? spare : room_for_one();
     }
     magazine *filled()

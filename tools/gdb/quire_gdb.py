@@ -275,7 +275,7 @@ def slab_caches(slab):
 def slab_mags(slab):
     """(magazine, slots in it) of the slab's magazines and its threads'; of a current one the cache says how many."""
     library = slab.library
-    for mag in chain(library, slab["depot"], "magazine", "next"):
+    for mag in chain(library, slab["depot.full"], "magazine", "next"):
         yield mag, mag["count"]
     for cache in slab_caches(slab):
         mag = library.see("magazine", cache["slots.cur"])
