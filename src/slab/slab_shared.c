@@ -15,7 +15,7 @@
 enum { SHARED_BYTES_MAX = 1024 };
 
 static struct lock shared_lock = LOCK_INIT(LOCK_SLAB_SHARED);
-static struct quire_slab *shared[SHARED_BYTES_MAX + 1];
+static struct quire_slab *shared[SHARED_BYTES_MAX + 1]; /* 0: what is larger, none */
 
 static struct quire_slab *create(size_t bytes)
 {
@@ -27,17 +27,12 @@ static struct quire_slab *create(size_t bytes)
 struct quire_slab *quire_slab_shared_acquire(size_t element_bytes)
 {
     size_t bytes = element_bytes ? element_bytes : 1;
-    struct quire_slab *slab;
+    uint32_t size = bytes <= SHARED_BYTES_MAX ? (uint32_t)bytes : 0;
     lock_take(&shared_lock);
-    if (bytes > SHARED_BYTES_MAX) {
-        slab = create(bytes);
-    } else {
-        slab = shared[bytes];
-        if (!slab)
-            slab = shared[bytes] = create(bytes);
-    }
+    struct quire_slab *slab = shared[size] ? shared[size] : create(bytes);
     if (slab) {
-        slab->shared_size = bytes > SHARED_BYTES_MAX ? SHARED_BYTES_MAX + 1 : (uint32_t)bytes;
+        shared[size] = size ? slab : NULL;
+        slab->shared_size = size;
         slab->shared_count++;
     }
     lock_drop(&shared_lock);
@@ -55,7 +50,7 @@ void quire_slab_shared_release(struct quire_slab *slab)
         slab_refuse(NULL, SLAB_E6, slab);
     }
     bool last = --slab->shared_count == 0;
-    if (last && slab->shared_size <= SHARED_BYTES_MAX)
+    if (last)
         shared[slab->shared_size] = NULL;
     lock_drop(&shared_lock);
     if (last)
