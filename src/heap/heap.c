@@ -264,7 +264,7 @@ void quire_heap_destroy(struct quire_heap *heap)
     heap_pages_destroy(heap);
     heap_list_lock(); /* whoever asks whose an address is may have found a header of ours: it is done with it now */
     heap_list_unlock();
-    heap_chunks_destroy(heap);
+    heap_chunks_give(heap, heap->headers.chunks);
     heap_sealed_destroy(heap);
     bool is_secure = heap_is_secure(heap);
     if (is_scattered(heap))

@@ -323,7 +323,7 @@ static ALWAYS_INLINE uintptr_t heap_key(void)
 struct heap_page *heap_header_new(struct quire_heap *heap, uint32_t words);
 void heap_header_delete(struct quire_heap *heap, struct heap_page *page);
 void heap_chunks_trim(struct quire_heap *heap);
-void heap_chunks_destroy(struct quire_heap *heap);
+void heap_chunks_give(struct quire_heap *heap, struct header_chunk *chunk); /* a list */
 bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *span);
 void heap_meta_give(struct quire_heap *heap, const struct quire_span *span);
 /* The same without an account, for the heap itself.  0 or -errno. */

@@ -101,7 +101,7 @@ void heap_header_delete(struct quire_heap *heap, struct heap_page *page)
     lock_drop(&heap->lock);
 }
 
-static void chunks_give(struct quire_heap *heap, struct header_chunk *chunk)
+void heap_chunks_give(struct quire_heap *heap, struct header_chunk *chunk)
 {
     for (struct header_chunk *next; chunk; chunk = next) {
         struct quire_span span = chunk->span;
@@ -116,12 +116,7 @@ void heap_chunks_trim(struct quire_heap *heap)
     struct header_chunk *idle = headers_unlink(&heap->headers);
     headers_discard(&heap->headers);
     lock_drop(&heap->lock);
-    chunks_give(heap, idle);
-}
-
-void heap_chunks_destroy(struct quire_heap *heap)
-{
-    chunks_give(heap, heap->headers.chunks);
+    heap_chunks_give(heap, idle);
 }
 
 struct heap_page *heap_header_next(struct quire_heap *heap, struct heap_headers *headers)

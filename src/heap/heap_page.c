@@ -223,24 +223,20 @@ void heap_page_unpin(struct heap_local *local, struct heap_page *page)
         heap_page_due(local, page);
 }
 
-/* With its heap, whatever lives in it. */
-static void page_end(struct quire_heap *heap, struct heap_page *page)
-{
-    if (heap_page_is_secure(page))
-        heap_secure_page_goes(heap, page, false);
-    page_give(heap, page);
-}
-
+/* With their heap, whatever lives in them. */
 void heap_pages_destroy(struct quire_heap *heap)
 {
     struct heap_headers headers = {NULL, 0, 0};
     for (struct heap_page *page; (page = heap_header_next(heap, &headers)) != NULL;) {
         if (page->state == HEAP_UNUSED || page->state == HEAP_MAGAZINE)
             continue;
-        if (heap_is_large(page)) /* freed under more walks than could be counted */
+        if (heap_is_large(page)) { /* freed under more walks than could be counted */
             heap_large_leave(heap, page);
-        else
-            page_end(heap, page);
+            continue;
+        }
+        if (heap_page_is_secure(page))
+            heap_secure_page_goes(heap, page, false);
+        page_give(heap, page);
     }
 }
 

@@ -138,9 +138,20 @@ void heap_thread_allocated(const struct quire_heap *heap)
 
 /* ---- a thread's end ---- */
 
-static void local_leave(struct heap_local *local)
+static struct heap_local *local_find(const struct quire_heap *heap)
 {
-    struct quire_heap *heap = local->heap;
+    struct heap_local *local = heap_locals(heap);
+    while (local && addr_load_relaxed(&local->thread) != heap_thread_id())
+        local = local->next;
+    return local;
+}
+
+/* False: the thread has none there. */
+static bool leave(struct quire_heap *heap)
+{
+    struct heap_local *local = local_find(heap);
+    if (!local)
+        return false;
     bias_take(&local->door.bias);
     heap_tls.held = local;
     if (likely(!local->is_torn)) {
@@ -158,22 +169,7 @@ static void local_leave(struct heap_local *local)
     heap->idle = local;
     lock_drop(&heap->lock);
     u32_add_relaxed(&heap->idle_count, 1);
-}
-
-static struct heap_local *local_find(const struct quire_heap *heap)
-{
-    struct heap_local *local = heap_locals(heap);
-    while (local && addr_load_relaxed(&local->thread) != heap_thread_id())
-        local = local->next;
-    return local;
-}
-
-static bool leave(struct quire_heap *heap)
-{
-    struct heap_local *local = local_find(heap);
-    if (local)
-        local_leave(local);
-    return local != NULL;
+    return true;
 }
 
 static void thread_end(void *tls)
