@@ -63,7 +63,7 @@ void slots_set(struct slot_cache *cache, struct magazine *mag)
     mag->count = 0;
 }
 
-void slots_own_push(struct slot_cache *cache, struct magazine *full)
+static void own_push(struct slot_cache *cache, struct magazine *full)
 {
     magazine_push(&cache->own, full);
     cache->owns++;
@@ -109,7 +109,7 @@ static bool keep(struct slot_cache *cache, struct magazine *full, uint32_t own_m
 {
     if (cache->owns >= own_max || cache->owns >= cache->demand + cache->batch)
         return false;
-    slots_own_push(cache, full);
+    own_push(cache, full);
     return true;
 }
 
@@ -201,7 +201,7 @@ struct magazine *slots_depot_take(struct slot_cache *cache, struct slot_depot *d
     if (first && empty && !empty->is_small)
         magazine_push(vacant, empty);
     for (uint32_t i = 0; i < cache->batch && (mag = slots_depot_pop(depot)) != NULL; i++) {
-        slots_own_push(cache, mag);
+        own_push(cache, mag);
         slots_had(cache);
         if ((empty = magazine_pop(&cache->spare)) != NULL)
             magazine_push(vacant, empty);

@@ -129,8 +129,6 @@ void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slo
 void slots_sort_from(struct slot_cache *cache, const struct magazine *first, size_t slot_bytes);
 /* Others are at the lock that is taken for each: from now on more magazines go at once, and it is taken less often. */
 void slots_batch(struct slot_cache *cache, size_t slot_bytes);
-/* A full magazine from elsewhere, beside the one that is current next. */
-void slots_own_push(struct slot_cache *cache, struct magazine *full);
 void slots_sort(struct slot_cache *cache); /* those unsorted, while nobody who must find each slot looks */
 void slots_after_fork(void); /* in the child: nobody sorts */
 /* All that are not small and hold something, perhaps: one list. */
