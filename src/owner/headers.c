@@ -114,14 +114,6 @@ static bool is_idle(const struct header_chunk *chunk)
     return chunk->used == 0 && chunk->pins == 0;
 }
 
-bool headers_idle(const struct headers *headers)
-{
-    const struct header_chunk *chunk = headers->chunks;
-    while (chunk && !is_idle(chunk))
-        chunk = chunk->next;
-    return chunk != NULL;
-}
-
 struct header_chunk *headers_unlink(struct headers *headers)
 {
     struct header_chunk *idle = NULL, **link;

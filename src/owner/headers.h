@@ -57,8 +57,7 @@ size_t headers_bytes(const struct headers *headers); /* of all chunks */
 /* OS pages where no header is in use go back to the system, but for the first of each chunk. */
 void headers_discard(struct headers *headers);
 
-/* Is there an idle chunk?  All of them, off the lists; and on the lists again. */
-bool headers_idle(const struct headers *headers);
+/* All idle chunks, off the lists; and on the lists again. */
 struct header_chunk *headers_unlink(struct headers *headers);
 void headers_relink(struct headers *headers, struct header_chunk *idle);
 

@@ -364,33 +364,25 @@ void slab_cache_forget(struct slab_cache *cache)
     mags_delete(all);
 }
 
-void slab_vacant_give(struct quire_slab *slab)
+void slab_depot_flush(struct quire_slab *slab, bool full)
 {
     slab_lock(slab);
+    for (struct magazine *mag; full && (mag = slots_depot_pop(&slab->depot)) != NULL;) {
+        spill_locked(slab, mag);
+        magazine_push(&slab->vacant, mag);
+    }
+    if (full)
+        u32_store_relaxed(&slab->turning, 0);
     struct magazine *vacant = slab->vacant;
     slab->vacant = NULL;
     slab_unlock(slab);
     mags_delete(vacant);
 }
 
-void slab_depot_flush(struct quire_slab *slab)
-{
-    slab_lock(slab);
-    struct magazine *all = slab->depot.full;
-    for (struct magazine *mag = all; mag; mag = mag->next)
-        spill_locked(slab, mag);
-    slab->depot = (struct slot_depot){NULL, 0};
-    slab_unlock(slab);
-    mags_delete(all);
-    slab_vacant_give(slab);
-}
-
 void slab_depot_forget(struct quire_slab *slab)
 {
     mags_delete(slab->depot.full);
     mags_delete(slab->vacant);
-    slab->depot = (struct slot_depot){NULL, 0};
-    slab->vacant = NULL;
 }
 
 size_t slab_mags_trim(void)

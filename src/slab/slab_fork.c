@@ -51,14 +51,7 @@ static void page_repair(struct slab_page *page)
     }
     page->free_count = (uint16_t)free_count;
     slab_page_enter(page);
-    page->state = PAGE_FULL;
-    if (page->free_count == page->slot_count && !slab_is_home(page)) { /* kept, whatever the slab's flags are: nothing is given back here */
-        page->state = PAGE_EMPTY;
-        slab_pages_push(&slab->empty, page);
-        slab->empties++;
-    } else if (page->free_count != 0) {
-        slab_page_link(page);
-    }
+    slab_page_settle(page); /* an empty one stays, whatever the slab's flags are: nothing is given back here */
     size_add_relaxed(&slab->account.mapped_bytes, slab_page_bytes(page));
 }
 
@@ -134,7 +127,7 @@ static void rest(bool inside, struct slab_walk *const *walks)
     bool straight = !bias_works(); /* the child has no barrier */
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next) {
         if (straight && !slab->straight) {
-            slab_depot_flush(slab);
+            slab_depot_flush(slab, true);
             slab->straight = true;
             slab->offset = SLAB_OFFSET_NONE;
         }

@@ -300,9 +300,9 @@ void slab_cache_free(struct slab_cache *cache, void *element); /* which was foun
 /* Everything to the pages, but full magazines to the slab's depot if its thread ends; which is outside. */
 void slab_cache_flush(struct slab_cache *cache, bool ends);
 void slab_cache_forget(struct slab_cache *cache); /* what it holds is free already, or the slab ends: only its magazines go back */
-void slab_depot_flush(struct quire_slab *slab);  /* to the pages, and empty magazines that wait for others to be full go */
-void slab_vacant_give(struct quire_slab *slab);  /* these alone */
-void slab_depot_forget(struct quire_slab *slab);
+/* Empty magazines that wait for others to be full go; `full`: these too, what they hold to the pages, and the slab learns anew what to keep. */
+void slab_depot_flush(struct quire_slab *slab, bool full);
+void slab_depot_forget(struct quire_slab *slab); /* it ends */
 extern atomic_size slab_cached_bytes; /* that caches may hold, roughly: what was added to them since the last tick */
 
 /* ---- slab.c ---- */

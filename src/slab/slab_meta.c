@@ -63,17 +63,20 @@ static size_t retired_bytes(const struct header_chunk *chunk)
     return chunk->span.bytes - chunk->used * os_page_bytes();
 }
 
-static void chunk_retire(struct quire_slab *slab, struct header_chunk *chunk)
+void slab_headers_retire(struct quire_slab *slab, struct header_chunk *idle)
 {
-    size_t rest = chunk->span.bytes - os_page_bytes();
-    if (rest && os_discard((char *)chunk->span.start + os_page_bytes(), rest) == 0) {
-        chunk->used = (uint32_t)(rest / os_page_bytes());
-        account_discharge(&slab->account, rest);
-        size_sub_relaxed(&slab->account.meta_bytes, rest);
+    for (struct header_chunk *chunk; (chunk = idle) != NULL;) {
+        size_t rest = chunk->span.bytes - os_page_bytes();
+        idle = chunk->next;
+        if (rest && os_discard((char *)chunk->span.start + os_page_bytes(), rest) == 0) {
+            chunk->used = (uint32_t)(rest / os_page_bytes());
+            account_discharge(&slab->account, rest);
+            size_sub_relaxed(&slab->account.meta_bytes, rest);
+        }
+        chunk->next = slab->retired;
+        atomic_fence_signal(); /* the child of a fork walks the list */
+        slab->retired = chunk;
     }
-    chunk->next = slab->retired;
-    atomic_fence_signal(); /* the child of a fork walks the list */
-    slab->retired = chunk;
     if (slab->told)
         slab->told(slab->source);
 }
@@ -175,14 +178,6 @@ void slab_header_delete(struct slab_page *page)
     slab->wakes |= chunk->used == 0;
 }
 
-void slab_headers_retire(struct quire_slab *slab, struct header_chunk *idle)
-{
-    for (struct header_chunk *next; idle; idle = next) {
-        next = idle->next;
-        chunk_retire(slab, idle);
-    }
-}
-
 static void chunks_give(struct quire_slab *slab, struct header_chunk *chunk, bool are_retired)
 {
     for (struct header_chunk *next; chunk; chunk = next) {
@@ -230,8 +225,6 @@ void slab_headers_after_fork(struct quire_slab *slab)
         if (owner_object(pagemap_find(slab_slots(page))) != page)
             page->state = PAGE_UNUSED; /* it was coming or going */
     headers_after_fork(&slab->headers, is_used);
-    for (unsigned lane = 0; lane < SLAB_LANES; lane++)
-        slab->lane[lane].picked = NULL;
     for (struct header_chunk *chunk = slab->headers.chunks; chunk; chunk = chunk->next)
         chunk->used += chunk->stride_bytes == 0;
 }

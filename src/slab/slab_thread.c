@@ -266,11 +266,12 @@ void slab_refuse(const struct quire_slab *slab, const char *what, const void *ad
 
 /* ---- visits ---- */
 
-static bool is_inside(const struct slab_thread *thread)
+/* gates: the thread's; NULL: it is no more. */
+static bool is_inside(const struct slab_thread *thread, const struct slab_gate *gates)
 {
     uint32_t active = u32_load_acquire(&thread->active); /* acquire [slab-active] */
-    for (uint32_t i = 0; thread->gates && i < SLAB_GATES; i++)
-        active |= u32_load_acquire(&thread->gates[i].active); /* acquire [slab-active] */
+    for (uint32_t i = 0; gates && i < SLAB_GATES; i++)
+        active |= u32_load_acquire(&gates[i].active); /* acquire [slab-active] */
     return active != 0;
 }
 
@@ -279,7 +280,7 @@ static bool wait_inactive(const struct slab_thread *thread, bool patient)
 {
     if (thread == &thread_shared || thread == slab_thread_self)
         return true; /* one works under its lock only, the other is here */
-    for (int i = 0; is_inside(thread); i++) {
+    for (int i = 0; is_inside(thread, thread->gates); i++) {
         if (i < PATIENCE_SPINS)
             cpu_pause();
         else if (unlikely(os_is_unrepaired()))
@@ -359,12 +360,10 @@ bool slab_grace(bool patient)
 
 /* ---- the child of a fork ---- */
 
+/* Also a thread without a record has gates. */
 static bool is_in_gate(void)
 {
-    uint32_t active = u32_load_relaxed(&slab_thread_self->active);
-    for (uint32_t i = 0; i < SLAB_GATES; i++)
-        active |= u32_load_relaxed(&slab_gates[i].active);
-    return active != 0;
+    return is_inside(slab_thread_self, slab_gates);
 }
 
 bool slab_thread_is_amid(void)
@@ -403,7 +402,7 @@ bool slab_threads_after_fork(bool goes_on)
     for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next) {
         bool torn = lock_reset_others(&thread->lock);
         if (!record_is_used(&thread->record)) {
-            torn |= is_inside(thread); /* its storage is still where it was: no thread has begun since */
+            torn |= is_inside(thread, thread->gates); /* its storage is still where it was: no thread has begun since */
             u32_store_relaxed(&thread->active, 0);
             thread->gates = NULL;
         }

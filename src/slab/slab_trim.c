@@ -32,8 +32,7 @@ void slab_collect(struct quire_slab *slab, bool patient)
     if (slab->straight)
         return;
     slab_visit_all(flush_visited, slab, patient);
-    slab_depot_flush(slab);
-    u32_store_relaxed(&slab->turning, 0);
+    slab_depot_flush(slab, true);
 }
 
 /* Unused headers' memory goes back once nobody with a record can be looking at one. */
@@ -55,18 +54,30 @@ static void headers_trim(struct quire_slab *slab, bool patient)
     slab_unlock(slab);
 }
 
+/* One step of ageing; or, at once, of all that is empty.  True: a tick has more to do. */
+static bool age(struct quire_slab *slab, bool at_once, bool patient)
+{
+    slab_lock(slab);
+    slab_currents_release(slab);
+    uint32_t aged = at_once ? slab->empties : slab->empties_low;
+    if (at_once || !slab_keeps_nothing(slab)) /* such a slab has given all but its last */
+        slab_empties_give(slab, aged, true);
+    slab_table_fit(slab);
+    slab->keep -= !at_once && aged < slab->keep ? aged : slab->keep;
+    slab->returned = 0;
+    slab->spilled = slab->swing = 0;
+    slab->empties_low = slab->empties;
+    bool left = slab->empties != 0 && !slab_keeps_nothing(slab);
+    slab_unlock(slab);
+    headers_trim(slab, patient);
+    return left;
+}
+
 static size_t trim_locked(struct quire_slab *slab, bool patient)
 {
     size_t held = size_load_relaxed(&slab->account.mapped_bytes);
     slab_collect(slab, patient);
-    slab_lock(slab);
-    slab_currents_release(slab);
-    slab_empties_give(slab, slab->empties, true);
-    slab_table_fit(slab);
-    slab->keep = slab->returned = 0;
-    slab->spilled = slab->swing = 0;
-    slab_unlock(slab);
-    headers_trim(slab, patient);
+    (void)age(slab, true, patient);
     size_t now = size_load_relaxed(&slab->account.mapped_bytes);
     return now < held ? held - now : 0;
 }
@@ -127,35 +138,6 @@ static void tick_thread(struct slab_thread *thread, void *arg)
     thread->seen = thread->holds;
 }
 
-/* One step of ageing.  True: there is more to come. */
-static bool tick_slab(struct quire_slab *slab, bool flush)
-{
-    if (flush) {
-        slab_depot_flush(slab);
-        u32_store_relaxed(&slab->turning, 0);
-    } else {
-        slab_vacant_give(slab);
-    }
-    slab_lock(slab);
-    slab_currents_release(slab);
-    uint32_t aged = slab->empties_low;
-    if (!slab_keeps_nothing(slab)) /* such a slab has given all but its last */
-        slab_empties_give(slab, aged, true);
-    slab_table_fit(slab);
-    slab->keep -= aged < slab->keep ? aged : slab->keep;
-    slab->returned = 0;
-    slab->spilled = slab->swing = 0;
-    slab->empties_low = slab->empties;
-    bool left = slab->empties != 0 && !slab_keeps_nothing(slab);
-    slab_unlock(slab);
-    headers_trim(slab, false);
-    slab_lock(slab);
-    left |= headers_idle(&slab->headers);
-    slab->wakes = false;
-    slab_unlock(slab);
-    return left;
-}
-
 static size_t mapped_now(void)
 {
     size_t bytes = 0;
@@ -178,7 +160,8 @@ static size_t clock_tick(void)
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         if (flush || u32_load_relaxed(&slab->pending) != 0) {
             u32_store_relaxed(&slab->pending, 0);
-            if (tick_slab(slab, flush)) { /* else as others may have said meanwhile */
+            slab_depot_flush(slab, flush);
+            if (age(slab, false, false)) { /* else as others may have said meanwhile */
                 u32_store_relaxed(&slab->pending, 1);
                 left = true;
             }
