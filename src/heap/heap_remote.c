@@ -38,8 +38,9 @@ NO_SANITIZE bool heap_is_marked(const void *p)
 static void link_set(void *p, const void *next)
 {
     struct on_its_way *block = p;
-    block->next = (uintptr_t)next ^ heap_key();
     block->mark = mark_of(p);
+    atomic_fence_signal(); /* the child of a fork finds what was wiped as zeros, or with the mark (S2) */
+    block->next = (uintptr_t)next ^ heap_key();
 }
 
 static void *link_of(const struct on_its_way *block)
@@ -171,8 +172,9 @@ static ALWAYS_INLINE bool arrive(struct heap_local *local, struct heap_page *pag
     if (unlikely(owner != local)) {
         push(owner, block, block);
     } else if (unlikely(is_secure)) {
-        block->mark = 0;
         block->next = 0;
+        atomic_fence_signal(); /* as in link_set() */
+        block->mark = 0;
         heap_secure_arrive(local, page, slot);
     } else {
         return heap_slot_free(local, page, block, slot);
