@@ -152,24 +152,6 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
     errno = kept;
 }
 
-/* Another's page. */
-static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *local, struct heap_page *page, void *p)
-{
-    struct heap_local *owner = heap_owner(page);
-    if (heap_page_is_secure(page)) {
-        if (unlikely(!heap_secure_free_quick(heap, local, page, p)))
-            free_slow(heap, p);
-        return;
-    }
-    if (heap_is_large(page) || heap_slot_of(page, p) == SIZE_MAX /* all of a header's that just went */ || owner->heap != heap || heap->is_watched || heap_is_marked(p) ||
-        !bias_enter(&local->door.bias)) {
-        free_slow(heap, p);
-        return;
-    }
-    heap_out_add(local, owner, p);
-    bias_leave(&local->door.bias);
-}
-
 /* Inside, where the bin's magazine is full, or there is none yet; and outside.  True: it was a live block, and is freed. */
 static ALWAYS_INLINE bool put_far(struct heap_local *local, struct heap_bin *bin, void *p, bool is_carved)
 {
@@ -205,15 +187,14 @@ static ALWAYS_INLINE bool free_far_noted(struct heap_local *local, void *p)
     return put_far(local, bin, p, bin != NULL);
 }
 
-/* By no short way: into another magazine, another's, large, or none of the heap's. */
+/* By no short way: into another magazine, of a secure page, large, or none of the heap's. */
 static NOINLINE void free_long(struct quire_heap *heap, struct heap_local *local, owner_t found, void *p)
 {
     struct heap_page *page = owner_object(found);
-    if (unlikely(!owner_is_heap(found))) /* another's, or nobody's */
-        free_slow(heap, p);
-    else if (unlikely(page->quick_of != heap))
-        free_other(heap, local, page, p);
-    else if (!free_far(local, page, p))
+    bool done = false; /* of what is another's, or nobody's */
+    if (likely(owner_is_heap(found)))
+        done = likely(page->quick_of == heap) ? free_far(local, page, p) : heap_page_is_secure(page) && heap_secure_free_quick(heap, local, page, p);
+    if (unlikely(!done))
         free_slow(heap, p);
 }
 

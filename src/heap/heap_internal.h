@@ -341,8 +341,6 @@ void heap_rejoin_all(struct heap_local *local, unsigned class); /* with the heap
 void heap_page_due(struct heap_local *local, struct heap_page *page);
 void heap_page_to_partial(struct heap_local *local, struct heap_page *page); /* or away, if it is empty */
 void heap_local_settle(struct heap_local *local, uint32_t live_max); /* no page with so many blocks at most is current any more: one without a block goes */
-void heap_page_enter(struct heap_local *local, struct heap_page *page, unsigned state);
-void heap_page_leave(struct heap_local *local, struct heap_page *page);
 void heap_pages_destroy(struct quire_heap *heap);
 
 /* Words of bits are written inside the local only; others that only guess read them. */

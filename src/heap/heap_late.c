@@ -110,14 +110,6 @@ void heap_late_to_bits(struct heap_page *page)
     }
 }
 
-uint32_t heap_late_count(const struct heap_page *page)
-{
-    uint32_t count = 0;
-    for (unsigned w = 0; w < page->words && heap_page_is_secure(page); w++)
-        count += bits_count(page->free[page->words + w]);
-    return count;
-}
-
 void heap_late_destroy(struct heap_local *local)
 {
     if (!local->late)

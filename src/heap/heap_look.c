@@ -71,12 +71,6 @@ void heap_all_home(struct quire_heap *heap)
         heap_inbox_drain(local);
 }
 
-static bool is_live(const struct heap_page *page, size_t slot)
-{
-    uint64_t late = heap_page_is_secure(page) ? page->free[page->words + slot / WORD_BITS] : 0;
-    return !((page->free[slot / WORD_BITS] | late) >> slot % WORD_BITS & 1);
-}
-
 /* ---- pages, for a picture ---- */
 
 void heap_page_look(const struct heap_page *page, struct page_look *seen)
@@ -122,7 +116,7 @@ static bool is_free_on_page(struct heap_local *owner, const struct heap_page *pa
 {
     heap_visit(owner);
     bool is_its = heap_page_find(p) == page && heap_owner(page) == owner;
-    bool is_free = !is_its || !is_live(page, slot);
+    bool is_free = !is_its || !heap_is_handed_out(page, slot);
     *is_marked = is_its && page->quick_of && heap_is_marked(p);
     heap_release(owner);
     return is_free;
@@ -186,7 +180,12 @@ struct sums {
 
 static void sum_page(const struct heap_page *page, struct sums *sums)
 {
-    size_t live = heap_page_live(page) - heap_late_count(page), rounding16 = live * heap_owner(page)->bin[page->class].rounding16;
+    struct page_look seen;
+    size_t live = 0;
+    heap_page_look(page, &seen);
+    for (unsigned w = 0; w < page->words; w++)
+        live += bits_count(seen.live[w]);
+    size_t rounding16 = live * heap_owner(page)->bin[page->class].rounding16;
     if (sums->class) {
         struct quire_heap_class_stats *class = &sums->class[heap_stat_class(page->class)];
         class->live_blocks += live;

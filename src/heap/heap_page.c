@@ -37,15 +37,8 @@ uint32_t heap_page_live(const struct heap_page *page)
 
 /* ---- a bin's list ---- */
 
-void heap_page_enter(struct heap_local *local, struct heap_page *page, unsigned state)
-{
-    heap_bins_reach(local, page->class);
-    heap_state_set(page, state);
-    if (state == HEAP_PARTIAL)
-        heap_pages_push(&local->bin[page->class].partial, page);
-}
-
-void heap_page_leave(struct heap_local *local, struct heap_page *page)
+/* Off the list, if it is on it. */
+static void page_leave(struct heap_local *local, struct heap_page *page)
 {
     if (page->state == HEAP_PARTIAL)
         heap_pages_remove(&local->bin[page->class].partial, page);
@@ -299,7 +292,7 @@ static struct heap_page *adopt_from(struct heap_local *local, struct heap_local 
     heap_inbox_drain(idle);
     struct heap_page *page = partial_pick(&idle->bin[class]);
     if (page) {
-        heap_page_leave(idle, page);
+        page_leave(idle, page);
         addr_store_release(&page->owner, heap_owner_word(local)); /* release [heap-owner] */
     }
     heap_idle_drop(idle);
@@ -348,7 +341,7 @@ bool heap_next_page(struct heap_local *local, unsigned class)
     current_is_full(bin);
     struct heap_page *page = partial_pick(bin);
     if (page)
-        heap_page_leave(local, page);
+        page_leave(local, page);
     else
         page = adopt(local, class);
     if (!page)
@@ -381,7 +374,9 @@ void heap_page_to_partial(struct heap_local *local, struct heap_page *page)
         page->until = heap_rejoin_frees(page->slots);
     } else {
         page->until = (uint16_t)(live ? live : 1);
-        heap_page_enter(local, page, HEAP_PARTIAL);
+        heap_bins_reach(local, page->class);
+        heap_state_set(page, HEAP_PARTIAL);
+        heap_pages_push(&local->bin[page->class].partial, page);
     }
 }
 
@@ -391,7 +386,7 @@ void heap_page_due(struct heap_local *local, struct heap_page *page)
         page->until = NEVER;
         return;
     }
-    heap_page_leave(local, page);
+    page_leave(local, page);
     heap_page_to_partial(local, page);
 }
 

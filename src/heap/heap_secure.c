@@ -404,11 +404,6 @@ bool heap_secure_is_clean(const struct heap_page *page, size_t slot)
     return (all[0] | all[1]) == 0 && is_zero(p, (size_t)(end - p));
 }
 
-static bool is_handed_out(const struct heap_page *page, size_t slot)
-{
-    return !heap_bit_is_set(page, slot) && !heap_bit_is_set(page, (size_t)page->words * WORD_BITS + slot);
-}
-
 static bool is_whole(const struct heap_page *page, const char *p)
 {
     size_t room = page->slot_bytes - HEAP_CANARY_BYTES, asked = asked_by_canary(p, page->slot_bytes);
@@ -421,9 +416,9 @@ const char *heap_secure_check(const struct heap_page *page, bool alone)
 {
     bool is_blind = heap_of_page(page)->is_watched || page->class == HEAP_ZERO;
     for (size_t slot = 0; slot < page->slots && !is_blind; slot++) {
-        if (!is_handed_out(page, slot) && !heap_secure_is_clean(page, slot))
+        if (!heap_is_handed_out(page, slot) && !heap_secure_is_clean(page, slot))
             return "heap S1";
-        if (alone && is_handed_out(page, slot) && !is_whole(page, heap_slot_tagged(page, slot)))
+        if (alone && heap_is_handed_out(page, slot) && !is_whole(page, heap_slot_tagged(page, slot)))
             return "heap S2";
     }
     return NULL;
@@ -432,7 +427,7 @@ const char *heap_secure_check(const struct heap_page *page, bool alone)
 void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page, bool is_empty)
 {
     for (size_t slot = 0; slot < page->slots && !heap->is_watched; slot++) {
-        bool is_free = is_empty || !is_handed_out(page, slot);
+        bool is_free = is_empty || !heap_is_handed_out(page, slot);
         if (is_free && unlikely(!heap_secure_is_clean(page, slot)))
             heap_refuse(heap, HEAP_E6, heap_slot_at(page, slot));
         if (!is_free && page->class != HEAP_ZERO)

@@ -97,11 +97,17 @@ void heap_late_verify(const struct heap_local *local);
 void heap_late_verify_all(struct quire_heap *heap); /* the same of all its locals, from outside */
 void heap_late_look(struct heap_local *local); /* the same of all at first, of a part each time later on */
 bool heap_secure_is_clean(const struct heap_page *page, size_t slot);
-uint32_t heap_late_count(const struct heap_page *page);
 
 static ALWAYS_INLINE uint64_t *heap_late_word(struct heap_page *page, size_t slot)
 {
     return &page->free[page->words + slot / WORD_BITS];
+}
+
+/* Neither free nor kept back, as far as its page knows. */
+static inline bool heap_is_handed_out(const struct heap_page *page, size_t slot)
+{
+    bool is_late = heap_page_is_secure(page) && heap_bit_is_set(page, (size_t)page->words * WORD_BITS + slot);
+    return !is_late && !heap_bit_is_set(page, slot);
 }
 
 /* ---- tags, where the processor has them ---- */
