@@ -107,7 +107,7 @@ void *slab_take_one(struct quire_slab *slab, unsigned lane)
         if (slot.word && !slab->straight)
             u64_store_relaxed((atomic_u64 *)slot.word, 0); /* what was its mark must not say that it is free */
         if (unlikely(lane == LANE_MARKED))
-            slab_mark_bit(page, (void *)slot.word);
+            bits_set_one(slab_marks(page), slab_slot_of(slab, page, (void *)slot.word));
         slab->lane[lane].current = page;
         if (page->free_count == 0 || u32_load_relaxed(&slab->defrag))
             slab_currents_release(slab);
@@ -119,9 +119,12 @@ void *slab_take_one(struct quire_slab *slab, unsigned lane)
 void *slab_alloc_lane(struct quire_slab *slab, unsigned lane)
 {
     for (int attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-        void *bad = NULL;
+        void *element = NULL, *bad = NULL;
         struct slab_cache *cache = slab_hold(slab);
-        void *element = cache && lane == LANE_ORDINARY ? slab_cache_alloc(cache, &bad) : slab_take_one(slab, lane);
+        if (!cache || lane != LANE_ORDINARY)
+            element = slab_take_one(slab, lane);
+        else if (slab_cache_refill(cache) && unlikely(!alloc_short(cache, &element)))
+            bad = (void *)addr_load_relaxed((atomic_addr *)addr_load_relaxed(&cache->slots.top) - 1); /* it is not as it was left */
         slab_drop();
         if (unlikely(bad != NULL))
             slab_refuse_slot(slab, bad);

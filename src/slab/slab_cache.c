@@ -206,11 +206,12 @@ static void lock_for_magazines(struct slab_cache *cache)
     slab_lock(cache->slab);
 }
 
-/* `cur` is empty. */
-static bool refill(struct slab_cache *cache)
+bool slab_cache_refill(struct slab_cache *cache)
 {
     struct quire_slab *slab = cache->slab;
     struct magazine *mag;
+    if (slots_current(&cache->slots) != 0)
+        return true;
     wake(slab);
     if (slots_turn(&cache->slots))
         return true;
@@ -226,21 +227,6 @@ static bool refill(struct slab_cache *cache)
     slots_had(&cache->slots);
     slots_set(&cache->slots, mag ? mag : empty);
     return filled;
-}
-
-void *slab_cache_alloc(struct slab_cache *cache, void **bad)
-{
-    if (slots_current(&cache->slots) == 0 && !refill(cache))
-        return NULL;
-    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->slots.top) - 1;
-    void *slot = (void *)addr_load_relaxed(top);
-    if (unlikely(u64_load_relaxed(slot) != slots_mark(slot, cache->slots.key))) {
-        *bad = slot;
-        return NULL;
-    }
-    addr_store_relaxed(&cache->slots.top, (uintptr_t)top);
-    u64_store_relaxed(slot, 0);
-    return slot;
 }
 
 /* What the thread keeps for itself now, and did not before; true.  Told in portions: the sum is on one line for all threads. */

@@ -281,7 +281,6 @@ void slab_table_anew(struct quire_slab *slab);
 /* ---- slab_mark.c: under slab->lock ---- */
 
 void slab_page_rejoin(struct slab_page *page); /* a page of the marked lane, without a mark left, on no list */
-void slab_mark_bit(struct slab_page *page, const void *element);
 bool slab_unmark_bit(struct slab_page *page, size_t slot); /* false: there was none */
 
 /* ---- slab_cache.c ---- */
@@ -292,9 +291,9 @@ bool slab_mags_after_fork(void);
 void slab_mags_anew(void);
 size_t slab_mags_trim(void);
 void slab_cache_init(struct slab_cache *cache, struct quire_slab *slab); /* slab NULL: not used yet */
-/* The record of the cache's thread is locked.  NULL: no memory without asking others; *bad: or this slot is not as it was left. */
-void *slab_cache_alloc(struct slab_cache *cache, void **bad);
-/* With the thread inside, or as the others: from one of its own magazines to the next, for a free.  False: that is not all there is to do. */
+/* The record of the cache's thread is locked: its current magazine has a slot.  False: there is no memory without asking others. */
+bool slab_cache_refill(struct slab_cache *cache);
+/* With the thread inside, or as above: from one of its own magazines to the next, for a free.  False: that is not all there is to do. */
 bool slab_cache_return(struct slab_cache *cache);
 void slab_cache_free(struct slab_cache *cache, void *element); /* which was found live */
 /* Everything to the pages, but full magazines to the slab's depot if its thread ends; which is outside. */

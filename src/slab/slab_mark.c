@@ -29,11 +29,6 @@ void slab_page_rejoin(struct slab_page *page)
     slab_page_publish(page);
 }
 
-void slab_mark_bit(struct slab_page *page, const void *element)
-{
-    bits_set_one(slab_marks(page), slab_slot_of(page->slab, page, element));
-}
-
 bool slab_unmark_bit(struct slab_page *page, size_t slot)
 {
     if (!bits_test(slab_marks(page), slot))
