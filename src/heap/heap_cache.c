@@ -64,12 +64,10 @@ static struct magazine *mag_new(void *place_)
     return mag;
 }
 
-static void mags_delete(struct quire_heap *heap, struct magazine *mag)
+static void mags_delete(struct quire_heap *heap, struct magazine *list)
 {
-    for (struct magazine *next; mag; mag = next) {
-        next = mag->next;
+    for (struct magazine *mag; (mag = magazine_pop(&list)) != NULL;)
         heap_header_delete(heap, header_of(mag));
-    }
 }
 
 /* The cache's first magazine; it may be used from now on. */

@@ -314,12 +314,10 @@ void slab_cache_free(struct slab_cache *cache, void *element)
 
 /* ---- ends ---- */
 
-static void mags_delete(struct magazine *mag)
+static void mags_delete(struct magazine *list)
 {
-    for (struct magazine *next; mag; mag = next) {
-        next = mag->next;
+    for (struct magazine *mag; (mag = magazine_pop(&list)) != NULL;)
         slab_put_one(mags, mag);
-    }
 }
 
 static void clear(struct slab_cache *cache)
