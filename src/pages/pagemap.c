@@ -94,46 +94,43 @@ static COLD struct pagemap_table *table_make(atomic_addr *slot)
     return pagemap_is_table(entry) ? as_table(entry) : NULL;
 }
 
-struct stretch {
-    uintptr_t first, end; /* pages */
-    owner_t owner;
-};
-
-static struct stretch stretch_of(const void *start, size_t bytes, owner_t owner)
+/* Readers know from now on how large a page is. */
+static unsigned shift_told(void)
 {
     unsigned shift = os_page_shift();
     __atomic_store_n(&pagemap_shift, shift, __ATOMIC_RELAXED);
-    uintptr_t first = (uintptr_t)start >> shift;
-    return (struct stretch){first, first + (bytes >> shift), owner};
+    return shift;
 }
 
 /* A gigabyte after the other.  Clearing makes no table: where there is none, nothing was set, or the whole gigabyte was. */
-static int stretch_write(struct stretch s)
+static int stretch_write(const void *start, size_t bytes, owner_t owner)
 {
-    if (s.end >> (LEVELS * LEVEL_BITS))
+    unsigned shift = shift_told();
+    uintptr_t page = (uintptr_t)start >> shift, stop = page + (bytes >> shift);
+    if (stop >> (LEVELS * LEVEL_BITS))
         return -ENOMEM;
-    for (uintptr_t page = s.first, end; page < s.end; page = end) {
+    for (uintptr_t end; page < stop; page = end) {
         atomic_addr *slot = &pagemap_root.entry[page >> LEVEL_BITS];
         uintptr_t entry = addr_load_acquire(slot), next = ((page >> LEVEL_BITS) + 1) << LEVEL_BITS; /* acquire [pagemap-table] */
-        end = next < s.end ? next : s.end;
+        end = next < stop ? next : stop;
         struct pagemap_table *leaf = pagemap_is_table(entry) ? as_table(entry) : NULL; /* the usual case, a few pages of it */
-        if (unlikely(!leaf) && (s.owner == 0 || (end - page == LEVEL_ENTRIES && !near_table(slot)))) {
-            if (entry != s.owner) /* where it is 0 and stays so, another's table may come at this moment */
-                addr_store_release(slot, s.owner); /* release [pagemap-owner] */
+        if (unlikely(!leaf) && (owner == 0 || (end - page == LEVEL_ENTRIES && !near_table(slot)))) {
+            if (entry != owner) /* where it is 0 and stays so, another's table may come at this moment */
+                addr_store_release(slot, owner); /* release [pagemap-owner] */
             continue;
         }
         if (unlikely(!leaf) && (leaf = table_make(slot)) == NULL)
             return -ENOMEM;
         atomic_addr *at = &leaf->entry[page & (LEVEL_ENTRIES - 1)];
-        for (uintptr_t i = 0; i < end - page; i++)
-            addr_store_release(&at[i], s.owner); /* release [pagemap-owner] */
+        for (const atomic_addr *past = at + (end - page); at < past; at++)
+            addr_store_release(at, owner); /* release [pagemap-owner] */
     }
     return 0;
 }
 
 int pagemap_set(const void *start, size_t bytes, owner_t owner)
 {
-    int error = stretch_write(stretch_of(start, bytes, owner));
+    int error = stretch_write(start, bytes, owner);
     if (error)
         pagemap_clear(start, bytes);
     return error;
@@ -141,7 +138,7 @@ int pagemap_set(const void *start, size_t bytes, owner_t owner)
 
 void pagemap_clear(const void *start, size_t bytes)
 {
-    (void)stretch_write(stretch_of(start, bytes, 0)); /* of a length that somebody has written over nothing was set */
+    (void)stretch_write(start, bytes, 0); /* of a length that somebody has written over nothing was set */
 }
 
 size_t pagemap_stretch_pages(void)
@@ -161,9 +158,9 @@ void pagemap_forget(const void *start)
         (void)os_discard(pagemap_note(pagemap_near_page(start)), os_page_bytes());
 }
 
-static bool is_fresh(struct stretch s)
+static bool is_fresh(uintptr_t first, uintptr_t end)
 {
-    for (uintptr_t i = s.first >> LEVEL_BITS; i < s.end >> LEVEL_BITS; i++)
+    for (uintptr_t i = first >> LEVEL_BITS; i < end >> LEVEL_BITS; i++)
         if (addr_load_relaxed(&pagemap_root.entry[i]) != 0)
             return false;
     return true;
@@ -175,20 +172,21 @@ static bool is_fresh(struct stretch s)
  */
 void pagemap_expect(const void *start, size_t bytes)
 {
-    struct stretch s = stretch_of(start, bytes, 0);
-    size_t tables_bytes = ((s.end - s.first) >> LEVEL_BITS) * sizeof(struct pagemap_table);
+    unsigned shift = shift_told();
+    uintptr_t first = (uintptr_t)start >> shift, pages = bytes >> shift, end = first + pages;
+    size_t tables_bytes = (pages >> LEVEL_BITS) * sizeof(struct pagemap_table);
     void *at;
-    if (!is_pow2(s.end - s.first) || tables_bytes == 0 || (s.first | s.end) % LEVEL_ENTRIES || s.end >> (LEVELS * LEVEL_BITS))
+    if (!is_pow2(pages) || tables_bytes == 0 || (first | end) % LEVEL_ENTRIES || end >> (LEVELS * LEVEL_BITS))
         return;
     lock_take(&pagemap_lock);
-    if (size_load_relaxed(&pagemap_near.mask) == 0 && is_fresh(s) && os_reserve(2 * tables_bytes + os_page_bytes(), os_page_bytes(), &at) == 0) {
+    if (size_load_relaxed(&pagemap_near.mask) == 0 && is_fresh(first, end) && os_reserve(2 * tables_bytes + os_page_bytes(), os_page_bytes(), &at) == 0) {
         if (os_show(at, 2 * tables_bytes) == 0) {
             (void)os_advise_nohuge(at, 2 * tables_bytes); /* they are touched here and there */
             (void)os_advise_dontdump((char *)at + tables_bytes, tables_bytes); /* who reads a core file goes by the owners */
-            addr_store_relaxed(&pagemap_near.first, s.first);
+            addr_store_relaxed(&pagemap_near.first, first);
             addr_store_relaxed(&pagemap_near.tables, (uintptr_t)at);
             addr_store_relaxed(&pagemap_near.notes, (uintptr_t)at + tables_bytes);
-            size_store_release(&pagemap_near.mask, s.end - s.first - 1); /* release [pagemap-near] */
+            size_store_release(&pagemap_near.mask, pages - 1); /* release [pagemap-near] */
         } else {
             (void)os_unmap(at, 2 * tables_bytes + os_page_bytes()); /* addresses only */
         }
