@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * lock.c - the slow half of a lock: a short spin, then turns for others, then sleep; and the ranks of the `check` build.
+ * lock.c - the slow half of a lock: a short spin, then turns for others, then sleep; and what a thread holds.
  *
  *     0 free --take--> 1 held --somebody waits--> 2 held, wake one on drop
  *
@@ -25,16 +25,6 @@ THREAD_LOCAL const struct lock *lock_mine[LOCK_RANK_COUNT] __attribute__((tls_mo
 static __attribute__((constructor)) void lock_at_load(void)
 {
     lock_watched = sanitize_race_watched();
-}
-
-void lock_told_take(const struct lock *lock)
-{
-    sanitize_begin_of_use(lock);
-}
-
-void lock_told_drop(const struct lock *lock)
-{
-    sanitize_end_of_use(lock);
 }
 
 void lock_slow(struct lock *lock)
@@ -62,21 +52,17 @@ bool lock_wake(struct lock *lock)
 }
 
 #if QUIRE_CHECK
-/* One bit for each rank held by this thread; a thread that ends holding one has a bug of its own. */
-static _Thread_local uint32_t ranks_held;
-
-void lock_rank_take(const struct lock *lock)
+void lock_check_take(const struct lock *lock, uint32_t rank)
 {
-    if (ranks_held >> lock->rank)
-        panic("lock", NULL, "L1 ranks rise", lock);
-    ranks_held |= 1u << lock->rank;
+    for (; rank < LOCK_RANK_COUNT; rank++)
+        if (lock_mine[rank] && lock_mine[rank] != lock)
+            panic("lock", NULL, "L1 ranks rise", lock);
 }
 
-void lock_rank_drop(const struct lock *lock)
+void lock_check_drop(const struct lock *lock)
 {
-    if (!(ranks_held >> lock->rank & 1))
+    if (!lock_is_mine(lock))
         panic("lock", NULL, "L2 dropped by its holder", lock);
-    ranks_held &= ~(1u << lock->rank);
 }
 #endif
 
@@ -91,24 +77,15 @@ bool lock_holds_any(void)
 void lock_forget_all(void)
 {
     memset(lock_mine, 0, sizeof lock_mine);
-#if QUIRE_CHECK
-    ranks_held = 0;
-#endif
 }
 
 void lock_set_aside(struct lock_notes *notes)
 {
     memcpy(notes->mine, lock_mine, sizeof lock_mine);
-#if QUIRE_CHECK
-    notes->ranks = ranks_held;
-#endif
     lock_forget_all();
 }
 
 void lock_take_up(const struct lock_notes *notes)
 {
     memcpy(lock_mine, notes->mine, sizeof lock_mine);
-#if QUIRE_CHECK
-    ranks_held = notes->ranks;
-#endif
 }

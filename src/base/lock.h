@@ -14,6 +14,7 @@
 #include <stddef.h>
 
 #include "base/atomic.h"
+#include "os/sanitize.h"
 
 C_DECLARATIONS_BEGIN
 
@@ -59,28 +60,12 @@ enum { LOCK_SLEPT_FOR = 2 };
 
 void lock_slow(struct lock *lock);
 bool lock_wake(struct lock *lock);
-#if QUIRE_CHECK
-void lock_rank_take(const struct lock *lock);
-void lock_rank_drop(const struct lock *lock);
-#else
-static inline void lock_rank_take(const struct lock *lock) { (void)lock; }
-static inline void lock_rank_drop(const struct lock *lock) { (void)lock; }
-#endif
+/* The `check` build's: stop the process if this thread holds another lock of this rank or a higher one; or if it does not hold this one. */
+void lock_check_take(const struct lock *lock, uint32_t rank);
+void lock_check_drop(const struct lock *lock);
 
 /* Which lock of each rank this thread holds; NULL: none, or it is just getting it, or letting go of it, and nothing is half done. */
 extern THREAD_LOCAL const struct lock *lock_mine[LOCK_RANK_COUNT] __attribute__((tls_model("initial-exec")));
-
-static ALWAYS_INLINE void lock_note_take(const struct lock *lock)
-{
-    lock_mine[lock->rank] = lock;
-    atomic_fence_signal(); /* before anything is half done */
-}
-
-static ALWAYS_INLINE void lock_note_drop(const struct lock *lock)
-{
-    atomic_fence_signal();
-    lock_mine[lock->rank] = NULL;
-}
 
 static inline bool lock_is_mine(const struct lock *lock)
 {
@@ -92,15 +77,15 @@ bool lock_holds_any(void);
 
 /* Set at load when ThreadSanitizer watches a program whose Quire was built without it: it then has to be told of our locks. */
 extern bool lock_watched;
-void lock_told_take(const struct lock *lock);
-void lock_told_drop(const struct lock *lock);
 
 static ALWAYS_INLINE void lock_taken(const struct lock *lock)
 {
-    lock_note_take(lock);
-    lock_rank_take(lock);
+    if (QUIRE_CHECK)
+        lock_check_take(lock, lock->rank);
+    lock_mine[lock->rank] = lock;
+    atomic_fence_signal(); /* before anything is half done */
     if (unlikely(lock_watched))
-        lock_told_take(lock);
+        sanitize_begin_of_use(lock);
 }
 
 static ALWAYS_INLINE bool lock_seize(struct lock *lock)
@@ -158,10 +143,12 @@ static ALWAYS_INLINE void lock_take(struct lock *lock)
 /* True: somebody slept for it, and was woken. */
 static ALWAYS_INLINE bool lock_drop(struct lock *lock)
 {
-    lock_rank_drop(lock);
-    lock_note_drop(lock);
+    if (QUIRE_CHECK)
+        lock_check_drop(lock);
+    atomic_fence_signal();
+    lock_mine[lock->rank] = NULL;
     if (unlikely(lock_watched))
-        lock_told_drop(lock);
+        sanitize_end_of_use(lock);
     return unlikely(u32_exchange_release(&lock->word, 0) == LOCK_SLEPT_FOR) && lock_wake(lock); /* release [lock] */
 }
 
@@ -169,13 +156,15 @@ static ALWAYS_INLINE bool lock_drop(struct lock *lock)
 static inline void lock_rerank(struct lock *lock, uint32_t rank)
 {
     uint32_t before = lock->rank;
-    lock_rank_drop(lock);
+    if (QUIRE_CHECK) {
+        lock_check_drop(lock);
+        lock_check_take(lock, rank);
+    }
     lock_mine[rank] = lock;
     atomic_fence_signal(); /* at no moment it is not this thread's */
     lock->rank = rank;
     atomic_fence_signal();
     lock_mine[before] = NULL;
-    lock_rank_take(lock);
 }
 
 static inline bool lock_held(const struct lock *lock)
@@ -189,7 +178,6 @@ void lock_forget_all(void);
 /* What this thread holds, set aside while a handler of a fork's child takes locks itself: it may have forked in the middle of anything. */
 struct lock_notes {
     const struct lock *mine[LOCK_RANK_COUNT];
-    uint32_t ranks; /* of the `check` build */
 };
 void lock_set_aside(struct lock_notes *notes);
 void lock_take_up(const struct lock_notes *notes);
