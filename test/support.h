@@ -100,6 +100,20 @@ inline void yield_sparingly()
 /* Shadow memory is resident memory too: bounds on RSS and faults hold where nobody watches. */
 inline bool memory_is_watched() { return BUILT_WITH_TSAN || sanitize_watched(); }
 /*
+ * After how many objects a thread gets chunks of a pool's for itself.  Most tests want them at once: what threads do to each other's is what they look at.  (Not there:
+ * the library was built without pools.)
+ */
+extern "C" uint32_t percpu_few __attribute__((weak));
+inline const bool percpu_few_is_none = &percpu_few && (percpu_few = 0, true);
+class PercpuFew {
+public:
+    explicit PercpuFew(uint32_t objects) { percpu_few = objects; }
+    PercpuFew(const PercpuFew &) = delete;
+    PercpuFew &operator=(const PercpuFew &) = delete;
+    ~PercpuFew() { percpu_few = 0; }
+};
+
+/*
  * Whether the library that is tested was built with AddressSanitizer.  The tests' own objects may serve a build with it and one without
  * (QUIRE_TEST_FILES_OF in CMakeLists.txt), so they ask the program.
  */

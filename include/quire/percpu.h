@@ -89,7 +89,7 @@ struct quire_percpu_stats {
     size_t fragments_bytes, fragment_bytes_max; /* their sum, and the largest */
     size_t object_bytes_min, object_bytes_median, object_bytes_max; /* of the live ones; 0: there are none */
     size_t reserve_bytes;      /* the largest object that is kept for quire_percpu_alloc_nowait() alone */
-    size_t caches;             /* sets of chunks: one for each thread that allocates here */
+    size_t caches;             /* sets of chunks: one for each thread that has allocated more than a few hundred objects */
 };
 
 /*

@@ -30,6 +30,7 @@ enum {
     PERCPU_BIG_WORDS = 8,     /* the smallest object in big pages: 32 bytes */
     PERCPU_PAGED_WORDS = 256, /* the largest object in pages: 1 KiB */
     PERCPU_CLASSES = 96,
+    PERCPU_FEW = 256,         /* objects of a thread, all pools together, before it gets chunks of its own */
     PERCPU_LOOKS = 8 /* chunks tried that may have room and need not */
 };
 

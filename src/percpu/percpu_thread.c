@@ -2,7 +2,7 @@
 /*
  * percpu_thread.c - which thread has which local, and what it is inside of.
  *
- *     percpu_thread_self ---> table[pool id] ---> local      made at the thread's first allocation from the pool
+ *     percpu_thread_self ---> table[pool id] ---> local      made when the thread has allocated some objects (PERCPU_FEW)
  *
  * A thread that ends gives its chunks to home, where the others find them, and its locals, empty, to later threads.  A thread that cannot have a
  * table (no memory, or it is in its last destructors) works in home.
@@ -179,11 +179,19 @@ static struct percpu_local *newcomer(struct quire_percpu *pool)
     return local ? local : &pool->home;
 }
 
+/* Chunks of its own are worth their bookkeeping, some 100 KiB, to a thread that allocates much: until then it works in home. */
+uint32_t percpu_few = PERCPU_FEW; /* a variable, for tests */
+static bool is_worth_a_local(void)
+{
+    static THREAD_LOCAL uint32_t asked __attribute__((tls_model("initial-exec")));
+    return asked >= percpu_few || ++asked > percpu_few;
+}
+
 struct percpu_local *percpu_hold(struct quire_percpu *pool)
 {
     struct percpu_local *local = percpu_mine(pool);
     if (unlikely(!local))
-        local = newcomer(pool);
+        local = is_worth_a_local() ? newcomer(pool) : &pool->home;
     percpu_visit(local);
     return local;
 }

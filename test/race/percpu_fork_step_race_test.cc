@@ -91,4 +91,19 @@ TEST(PercpuFork, at_any_instruction_of_the_forking_threads_own_operation)
     for (const Stepped &x : stepped)
         SteppedRun(x).run_own();
 }
+
+TEST(PercpuFork, at_any_instruction_of_an_operation_of_a_thread_that_has_few_objects)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own";
+    Mode set(OS_RSEQ_OFF);
+    PercpuFew few(1000000);
+    for (const Stepped &x : stepped) {
+        SteppedRun(x).run(1);
+        EXPECT_GT(SteppedRun(x).run(test_long() ? 100000 : 2000), 5u) << x.name;
+        if (HasFailure())
+            return;
+        SteppedRun(x).run_own();
+    }
+}
 #endif

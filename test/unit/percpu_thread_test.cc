@@ -17,6 +17,57 @@ const size_t kib = 1024;
 const size_t page = os_page_bytes();
 } // namespace
 
+/* ---- few objects, and many ---- */
+
+TEST(PercpuThread, those_that_have_few_objects_share_chunks_and_leave_nothing)
+{
+    const unsigned threads = 200, few = 256;
+    PercpuFew set(few);
+    Pool pool({.cpus = 2});
+    std::atomic<unsigned> there{0};
+    std::atomic<bool> go{false};
+    std::vector<std::thread> list;
+    for (unsigned t = 0; t < threads; t++)
+        list.emplace_back([&] {
+            Refs refs = pool.alloc_many(few / 4, 8);
+            for (Ref ref : refs)
+                quire_percpu_add(pool, ref, 1);
+            there++;
+            while (!go)
+                std::this_thread::yield();
+            pool.free(refs);
+        });
+    while (there < threads)
+        std::this_thread::yield();
+    struct quire_percpu_stats stats = pool.stats();
+    EXPECT_EQ(stats.live_objects, threads * few / 4);
+    EXPECT_EQ(stats.caches, 0u);
+    EXPECT_LE(stats.chunks, 4u);
+    EXPECT_STREQ(quire_percpu_check(pool), nullptr);
+    go = true;
+    for (std::thread &thread : list)
+        thread.join();
+    quire_percpu_trim(pool);
+    EXPECT_EQ(pool.stats().chunks, 0u);
+}
+
+TEST(PercpuThread, one_that_allocates_more_has_chunks_of_its_own_from_then_on)
+{
+    const unsigned few = 256;
+    PercpuFew set(few);
+    Pool pool({.cpus = 2}), next({.cpus = 2});
+    Worker other;
+    Refs refs, more, nexts;
+    other.run([&] { refs = pool.alloc_many(few, 8); });
+    EXPECT_EQ(pool.stats().caches, 0u);
+    other.run([&] { more = pool.alloc_many(1, 8), nexts = next.alloc_many(1, 8); });
+    EXPECT_EQ(pool.stats().caches, 1u);
+    EXPECT_EQ(next.stats().caches, 1u);
+    EXPECT_EQ(pool.stats().chunks, 1u); /* home's is its own now */
+    pool.free(refs), pool.free(more), next.free(nexts);
+    EXPECT_EQ(pool.stats().live_objects, 0u);
+}
+
 /* ---- freed by another thread ---- */
 
 TEST(PercpuThread, what_another_thread_freed_the_owner_allocates_again_before_more_memory_is_taken)
