@@ -8,7 +8,7 @@ BOUND = {"LD_BIND_NOW": "1"}  # what the loader does at a function's first call 
 
 
 PROFILE = "prof:4K,prof_exit:0"
-CALLS = [(1792, ""), (1792, "secure:1"), (1792, "check:100000"), (2560, PROFILE), (2560, "guard:1/10"), (2560, f"secure:1,{PROFILE},guard:1/100")]
+CALLS = [(1792, ""), (1792, "secure:1"), (1792, "check:100000"), (3072, PROFILE), (3072, "guard:1/10"), (3072, f"secure:1,{PROFILE},guard:1/100")]
 ENDS = ["stats:exit={0}", "stats:exit={0},stats_format:json", "stats:exit={0},stats_format:prom", "leaks:1,stats:exit={0}", "prof:1K,prof_file:{0}"]
 
 
