@@ -157,6 +157,7 @@ struct percpu_thread {
     struct record record;
     struct percpu_local *table[PERCPU_IDS_MAX];
 };
+extern uint32_t percpu_few; /* objects that a thread allocates before it has a local */
 extern THREAD_LOCAL struct percpu_thread *percpu_thread_self __attribute__((tls_model("initial-exec")));
 
 static ALWAYS_INLINE struct percpu_local *percpu_mine(const struct quire_percpu *pool)
