@@ -113,7 +113,8 @@ QUIRE_API void quire_percpu_destroy(struct quire_percpu *pool);
 QUIRE_API struct quire_percpu_ref quire_percpu_alloc(struct quire_percpu *pool, size_t bytes, size_t align_bytes);
 
 /*
- * The same without a system call and without waiting: from the chunks that the calling thread has, then from the pool's reserve.  {0} with errno as
+ * The same without a system call and without waiting: from the chunks that the calling thread has (one that has allocated little: those that it shares
+ * with others), then from the pool's reserve.  {0} with errno as
  * quire_percpu_alloc(); ENOMEM also when both are used up, or somebody else is at them this moment.  One that began to wait for this thread's chunks or
  * the reserve meanwhile is woken by the system.  The reserve is filled again by the next
  * quire_percpu_alloc(), _free() that gives a chunk back, or _trim().  MT-Safe.

@@ -319,11 +319,13 @@ struct quire_percpu_ref quire_percpu_alloc_nowait(struct quire_percpu *pool, siz
     uintptr_t bits = 0;
     int error = want_make(pool, bytes, align_bytes, &want);
     struct percpu_local *local = percpu_mine(pool);
+    if (!local)
+        local = &pool->home;
     if (likely(error == 0)) {
-        if (local && bias_enter(&local->bias)) {
+        if (bias_enter(&local->bias)) {
             bits = alloc_anywhere(local, &want);
             bias_leave(&local->bias);
-        } else if (local && percpu_visit_try(local)) { /* no barriers: a plain lock */
+        } else if (percpu_visit_try(local)) { /* a plain lock: home's, or where there are no barriers */
             bits = alloc_anywhere(local, &want);
             percpu_release(local);
         }

@@ -68,6 +68,16 @@ TEST(PercpuThread, one_that_allocates_more_has_chunks_of_its_own_from_then_on)
     EXPECT_EQ(pool.stats().live_objects, 0u);
 }
 
+TEST(PercpuThread, one_that_has_few_gets_more_without_waiting_where_the_others_have_theirs)
+{
+    PercpuFew set(256);
+    Pool pool({.cpus = 2});
+    Ref first = pool.alloc(8), second = quire_percpu_alloc_nowait(pool, 8, 0);
+    EXPECT_NE(second.bits, 0u);
+    EXPECT_EQ(pool.stats().live_objects, 2u);
+    pool.free(Refs{first, second});
+}
+
 /* ---- freed by another thread ---- */
 
 TEST(PercpuThread, what_another_thread_freed_the_owner_allocates_again_before_more_memory_is_taken)
