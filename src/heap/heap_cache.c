@@ -3,13 +3,16 @@
  * heap_cache.c - a thread's free slots of each size, and where full magazines go to and come from.
  *
  *     alloc: the top of `cur`  <- the bin's word  <- prev  <- own  <- the heap's depot of the size  <- the next word, the next page
- *     free:  the top of `cur`  -> prev  -> own  -> the heap's depot  -> pages (heap_spill.c)
+ *     free:  the top of `cur`  -> prev  -> own  -> the heap's depot, or past them to the slot's page  -> pages (heap_spill.c)
  *
  * Whoever frees a slot has it: whose page it lies in is asked only when it goes back there.  What a magazine is: slots/slots.h.  Each lies where headers
  * of pages do, in place of the bits (HEAP_MAGAZINE), so that they are counted, given back, and found by the child of a fork as these are.
  *
  * At first a thread has one small magazine of a size, inside its local, and what is freed beyond it goes to its page.  When slots that went to their
  * pages are missed, what is freed is allocated again: from then on (turning) magazines are large and depots deep (depot_max()), until memory is given back.
+ *
+ * When all that a thread is to keep is full, what it frees of its own pages goes there one by one (`drains`, heap_quick_drain()): no array, no second look, and what it
+ * frees next finds the same.  An alloc makes room again, so who frees and allocates in turn has magazines.
  *
  * An empty magazine stays (`vacant`) in the place of each full one that is taken from a depot, and goes with the next full one that is given there.  Who finds
  * the heap's lock held takes, and gives, a batch at once.
@@ -22,7 +25,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, DEPOT_OWNS = 16, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
@@ -80,10 +83,10 @@ static void begin(struct heap_local *local, unsigned class)
     slots_set(&local->bin[class].slots, &small->mag);
 }
 
-/* How many full magazines a thread keeps for itself at most, and a sixteenth of what the heap keeps for all, until a tick: so much memory, and of small slots no more arrays. */
+/* How many full magazines a thread keeps for itself at most, and half of what the heap keeps for all, until a tick. */
 static uint32_t own_max(const struct heap_local *local, unsigned class)
 {
-    return u32_load_relaxed(&local->heap->of_class[class].turning) ? slots_own_max(heap_class_bytes(class), OWN_MOST) : 0;
+    return u32_load_relaxed(&local->heap->of_class[class].turning) ? slots_own_max(heap_class_bytes(class)) : 0;
 }
 
 /* ---- to the pages ---- */
@@ -102,6 +105,8 @@ static void spill_half(struct heap_local *local, unsigned class, struct magazine
 void heap_cache_missed(struct heap_local *local, unsigned class)
 {
     struct heap_of_class *of = &local->heap->of_class[class];
+    size_add_relaxed(&of->spilled, local->bin[class].slots.drained);
+    local->bin[class].slots.drained = 0;
     if (size_load_relaxed(&of->spilled) / WORD_BITS <= u32_load_relaxed(&of->missed))
         return;
     local->bin[class].slots.demand++;
@@ -162,7 +167,7 @@ static void put_away(struct heap_local *local, unsigned class, struct magazine *
  */
 static uint32_t depot_max(const struct heap_local *local, unsigned class, const struct magazine *full)
 {
-    uint32_t most = DEPOT_OWNS * own_max(local, class);
+    uint32_t most = 2 * own_max(local, class);
     return most == 0 || heap_spills_home(local, full) ? 0 : most;
 }
 
@@ -197,17 +202,32 @@ static void grow(struct heap_local *local, unsigned class)
     last->bits = *bin->word;
 }
 
-void heap_cache_make_room(struct heap_local *local, unsigned class)
+/* The magazines are full, no more are to be kept, and what would go to the pages lies in the local's own, as does this slot: it goes there. */
+static bool drain(struct heap_local *local, unsigned class, void *p)
+{
+    struct slot_cache *cache = &local->bin[class].slots;
+    struct heap_page *page = heap_page_find(p);
+    if (heap_owner(page) != local || !slots_are_enough(cache, own_max(local, class)))
+        return false;
+    if (!cache->drains && depot_max(local, class, cache->prev ? cache->prev : cache->cur) != 0)
+        return false;
+    cache->drains = true;
+    (void)heap_slot_free(local, page, p, heap_slot_of(page, p));
+    return true;
+}
+
+bool heap_cache_make_room(struct heap_local *local, unsigned class, void *p)
 {
     struct slot_cache *cache = &local->bin[class].slots;
     if (!cache->cur)
         begin(local, class);
     if ((atomic_addr *)addr_load_relaxed(&cache->top) < cache->end)
-        return;
+        return true;
     if (cache->cur->is_small)
         grow(local, class);
-    else if (!slots_return(cache, own_max(local, class)))
+    else if (!slots_return(cache, own_max(local, class)) && !drain(local, class, p))
         slots_overflow(cache, own_max(local, class), &(struct slots_beyond){give, mag_new, &(struct place){local, class}}, &local->small[class].mag);
+    return !cache->drains;
 }
 
 /* ---- ends ---- */
@@ -218,7 +238,7 @@ void heap_caches_flush(struct heap_local *local, bool ends)
         struct slot_cache *cache = &local->bin[c].slots;
         if (!cache->cur)
             continue;
-        put_away(local, c, slots_take_all(cache), ends ? DEPOT_OWNS * own_max(local, c) : 0);
+        put_away(local, c, slots_take_all(cache), ends ? 2 * own_max(local, c) : 0);
         heap_spill(local, c, &local->small[c].mag);
         mags_delete(local->heap, slots_clear(cache, &local->small[c].mag));
     }

@@ -17,7 +17,7 @@ static inline struct magazine *heap_magazine(struct heap_page *header)
 }
 void heap_cache_none(struct slot_cache *cache); /* no magazine: the first time that one is wanted it is made */
 bool heap_cache_refill(struct heap_local *local, unsigned class); /* `cur` is empty; false: so it stays */
-void heap_cache_make_room(struct heap_local *local, unsigned class); /* for one slot more in `cur` */
+bool heap_cache_make_room(struct heap_local *local, unsigned class, void *p); /* in `cur`, for a slot of this size; false: it is in its page */
 void heap_cache_missed(struct heap_local *local, unsigned class); /* another word of a page is used */
 void heap_caches_flush(struct heap_local *local, bool ends); /* all slots to the pages, or on their way there; but full magazines to the depots if its thread ends */
 void heap_depots_flush(struct heap_local *local); /* the heap's, by this local */

@@ -158,9 +158,9 @@ static ALWAYS_INLINE bool put_far(struct heap_local *local, struct heap_bin *bin
     bool is_live = is_carved && heap_is_unmarked(bin, p);
     if (likely(is_live)) {
         heap_tls.inside++;
-        heap_cache_make_room(local, (unsigned)(bin - local->bin));
+        if (heap_cache_make_room(local, (unsigned)(bin - local->bin), p))
+            heap_magazine_push(bin, (atomic_addr *)addr_load_relaxed(&bin->slots.top), p);
         heap_tls.inside--;
-        heap_magazine_push(bin, (atomic_addr *)addr_load_relaxed(&bin->slots.top), p);
     }
     bias_leave(&local->door.bias);
     if (unlikely(heap_tls.has_work))

@@ -6,7 +6,7 @@
  *             proves that it is free, or the lowest free bit of the bin's word
  *     free:   (1) the note beside the page map (heap_note.h), or that finds the page's header; (2) it is this heap's; (3) the address lies in what the page
  *             has carved, and a slot begins there, by one multiplication; (4) its first word does not say that it is free; (5) mark it, and put it on the
- *             bin's magazine
+ *             bin's magazine; or, where that is to stay full, set its bit in the thread's own page
  *
  * Each ends in one of two ways: done, or nothing has changed and the long way is to be gone (heap_alloc.c, heap_free.c).  Nothing is called, so nothing has
  * to be saved.  The magazines: slots/slots.h.
@@ -150,21 +150,42 @@ static ALWAYS_INLINE bool heap_bin_serves(const struct heap_bin *bin, size_t byt
     return bin->slot_bytes - bytes < bin->sizes;
 }
 
+/* Inside, where the magazines stay full: to its page, past them.  False: it is another's, or due. */
+static ALWAYS_INLINE bool heap_quick_drain(struct heap_local *local, struct heap_bin *bin, void *p)
+{
+    struct heap_page *page = (struct heap_page *)owner_object(pagemap_find(p));
+    if (unlikely(addr_load_relaxed(&page->owner) != (uintptr_t)local) || unlikely(page->until <= 1))
+        return false;
+    size_t number = heap_slot_of(page, p);
+    uint64_t *word = &page->free[number / WORD_BITS], bits = *word, bit = UINT64_C(1) << number % WORD_BITS;
+    if (unlikely(bits & bit))
+        return false;
+    heap_mark(p, slots_mark(p, slots_key));
+    atomic_fence_signal();
+    heap_bits_set(word, bits | bit);
+    page->until--;
+    bin->slots.drained++;
+    return true;
+}
+
 /* Inside.  True: freed.  Whose page it is does not matter. */
-static ALWAYS_INLINE bool heap_quick_put(struct heap_bin *bin, void *p)
+static ALWAYS_INLINE bool heap_quick_put(struct heap_local *local, struct heap_bin *bin, void *p)
 {
     atomic_addr *top = (atomic_addr *)addr_load_relaxed(&bin->slots.top);
-    bool done = heap_is_unmarked(bin, p) && likely(top < bin->slots.end);
-    if (likely(done))
+    if (!heap_is_unmarked(bin, p))
+        return false;
+    if (likely(top < bin->slots.end)) {
         heap_magazine_push(bin, top, p);
-    return done;
+        return true;
+    }
+    return bin->slots.drains && heap_quick_drain(local, bin, p);
 }
 
 static ALWAYS_INLINE bool heap_quick_free(struct heap_local *local, const struct heap_page *page, void *p)
 {
     if (unlikely(!bias_enter(&local->door.bias)))
         return false;
-    bool done = heap_is_carved(page, p) && heap_quick_put(heap_bin_of(local, page), p);
+    bool done = heap_is_carved(page, p) && heap_quick_put(local, heap_bin_of(local, page), p);
     bias_leave(&local->door.bias);
     return done;
 }
@@ -185,7 +206,7 @@ static ALWAYS_INLINE struct heap_bin *heap_approach_noted(struct heap_local *loc
 static ALWAYS_INLINE bool heap_quick_free_noted(struct heap_local *local, void *p, bool is_said, size_t said)
 {
     struct heap_bin *bin = heap_approach_noted(local, p);
-    bool done = likely(bin != NULL) && (!is_said || likely(heap_bin_serves(bin, said))) && heap_quick_put(bin, p);
+    bool done = likely(bin != NULL) && (!is_said || likely(heap_bin_serves(bin, said))) && heap_quick_put(local, bin, p);
     bias_leave(&local->door.bias);
     return done;
 }

@@ -14,7 +14,7 @@
 
 STATIC_ASSERT(offsetof(struct magazine, below) + sizeof(void *) == sizeof(struct magazine), "what an empty magazine's top finds");
 
-enum { OWN_BYTES = 16 << 20, OWN_SLOT_BYTES_MOST = 2 << 10, BATCH = 3, BATCH_BYTES = 32 << 10 };
+enum { OWN_BYTES = 16 << 20, OWN_MOST = 1024, OWN_SLOT_BYTES_MOST = 2 << 10, BATCH = 3, BATCH_BYTES = 32 << 10 };
 
 const atomic_u64 slots_nothing;
 uint64_t slots_key;
@@ -44,10 +44,10 @@ size_t slots_magazine_bytes(size_t slot_bytes)
     return slot_bytes * magazine_room(slot_bytes, SLOTS_LARGE_BYTES, MAGAZINE_SLOTS);
 }
 
-uint32_t slots_own_max(size_t slot_bytes, uint32_t most)
+uint32_t slots_own_max(size_t slot_bytes)
 {
     size_t own = slot_bytes > OWN_SLOT_BYTES_MOST ? 1 : OWN_BYTES / slots_magazine_bytes(slot_bytes) + 1;
-    return own < most ? (uint32_t)own : most;
+    return own < OWN_MOST ? (uint32_t)own : OWN_MOST;
 }
 
 void slots_set(struct slot_cache *cache, struct magazine *mag)
@@ -57,6 +57,7 @@ void slots_set(struct slot_cache *cache, struct magazine *mag)
         mag->key = slots_key_of(cache->kin ? cache->kin : mag->id);
     cache->cur = mag;
     cache->key = mag->key;
+    cache->drains = false;
     addr_store_relaxed(&cache->top, (uintptr_t)&magazine_slots(mag)[mag->count]);
     __atomic_store_n(&cache->end, &magazine_slots(mag)[shut ? 0 : mag->room], __ATOMIC_RELAXED);
     atomic_fence_signal();
@@ -181,6 +182,7 @@ struct magazine *slots_clear(struct slot_cache *cache, struct magazine *small)
     struct magazine *spare = cache->spare;
     slots_set(cache, small);
     cache->spare = NULL;
+    cache->drained = 0;
     cache->demand = cache->batch = 0;
     cache->has_had = false;
     return spare;

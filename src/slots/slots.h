@@ -57,6 +57,8 @@ struct slot_cache {
     bool is_sorting; /* some slots are in two magazines, others in none */
     bool has_had; /* a magazine from elsewhere, since one went there */
     uint8_t batch; /* so many more go elsewhere, or come from there, at once; 0 until others were at the same lock */
+    uint32_t drained; /* slots that passed the magazines by, and the allocator's count does not know of yet */
+    bool drains; /* `cur` is full and stays so: what is freed passes it by */
 };
 
 extern const atomic_u64 slots_nothing;
@@ -92,7 +94,7 @@ void magazine_init(struct magazine *mag, uint32_t room);
 /* So many slots as take up `bytes`, but four at least, and `most`. */
 uint32_t magazine_room(size_t slot_bytes, size_t bytes, uint32_t most);
 size_t slots_magazine_bytes(size_t slot_bytes); /* of the slots of a full large one */
-uint32_t slots_own_max(size_t slot_bytes, uint32_t most); /* so many full ones are 16 MiB, and `most`; of slots above 2 KiB one: what a thread keeps for itself, where slots turn over */
+uint32_t slots_own_max(size_t slot_bytes); /* full ones that a thread keeps for itself at most, where slots turn over: 16 MiB of slots, 1 MiB of arrays; of slots above 2 KiB one */
 
 static inline uint32_t slots_current(const struct slot_cache *cache)
 {
@@ -117,6 +119,12 @@ static inline void slots_had(struct slot_cache *cache)
 bool slots_turn(struct slot_cache *cache);
 /* `cur` is full, and one of the thread's own has room.  False: there is none, or it is not full. */
 bool slots_return(struct slot_cache *cache, uint32_t own_max);
+/* `cur` is full, slots_return() found no room, and no magazine more is to be kept. */
+static inline bool slots_are_enough(const struct slot_cache *cache, uint32_t own_max)
+{
+    return (cache->prev || cache->demand == 0) && (cache->owns >= own_max || cache->owns >= cache->demand + cache->batch);
+}
+
 /* Where full magazines go to, and empty ones come from. */
 struct slots_beyond {
     void (*give)(struct magazine *full, void *arg); /* a list; what empty ones it leaves here are spare */

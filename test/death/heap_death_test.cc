@@ -295,6 +295,24 @@ TEST(HeapDeathTest, freed_twice_from_its_page_with_a_write_between)
         s.settle(); stray_write(many[0], 0, 1); s.free(many[0]); s.alloc(3000); quire_heap_trim(s.heap); }, line);
 }
 
+/* What is freed when all magazines are full goes to its page, past them: the first lie in a magazine then, the last in their pages, which stay. */
+TEST(HeapDeathTest, freed_twice_among_so_many_that_the_magazines_stay_full)
+{
+    const auto free_most = [](HeapScene &s) {
+        auto many = s.alloc_many(4000, 50);
+        for (size_t i = 0; i < many.size(); i++)
+            if (i % 50)
+                s.free(many[i]);
+        return many;
+    };
+    for (size_t which : {1, 101, 2999, 3999})
+        STOPS(s.free(free_most(s)[which]), e1);
+    if (sanitize_watched())
+        return;
+    for (size_t which : {2999, 3999}) /* its first word is not what tells */
+        EXPECT_DEATH({ HeapScene s(ways[0]); char *p = free_most(s)[which]; stray_write(p, 0, 1); s.free(p); }, heap_line(e1)) << which;
+}
+
 /* What a free finds where a foreign address would lie among ours is another's page. */
 TEST(HeapDeathTest, an_address_as_far_from_a_block_as_the_near_page_map_reaches)
 {

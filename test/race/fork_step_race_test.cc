@@ -21,6 +21,7 @@ struct World {
 struct Stepped {
     const char *name;
     void (*run)(World &w);
+    size_t before; /* small blocks that this thread frees first: its magazines are full then */
 };
 
 void take_pages(size_t count, size_t bytes)
@@ -43,6 +44,7 @@ template <typename Get> void fill(void *(&into)[BLOCKS], Get get)
 const Stepped stepped[] = {
     {"heap: 64 blocks of a new size", [](World &w) { fill(w.left, [&] { return quire_heap_alloc(w.heap, 1000); }); }},
     {"heap: free of 64 of one's own", [](World &w) { for (void *p : w.own) quire_heap_free(w.heap, p); }},
+    {"heap: free of 64 of one's own, past full magazines", [](World &w) { for (void *p : w.own) quire_heap_free(w.heap, p); }, 300},
     {"heap: free of 64 of another's", [](World &w) { for (void *p : w.other) quire_heap_free(w.heap, p); }},
     {"heap: a large block comes and grows", [](World &w) { w.left[0] = quire_heap_realloc(w.heap, quire_heap_alloc(w.heap, LARGE), 2 * LARGE); }},
     {"heap: a large block goes", [](World &w) { quire_heap_free(w.heap, w.large); }},
@@ -125,7 +127,12 @@ private:
 
     void set_up_own()
     {
+        std::vector<void *> before(x.before);
+        for (void *&p : before)
+            p = quire_heap_alloc(w.heap, SMALL);
         set_up(w.own, w.slots), w.large = quire_heap_alloc(w.heap, LARGE);
+        for (void *p : before)
+            quire_heap_free(w.heap, p);
         std::thread([this] { /* it ends, and a trim finds what it had */
             for (size_t bytes = 16; bytes < 4000; bytes += bytes / 2)
                 quire_heap_free(w.heap, quire_heap_alloc(w.heap, bytes));
