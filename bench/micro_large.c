@@ -2,6 +2,7 @@
 /*
  * micro_large.c - blocks of 64 KiB to 32 MiB that come and go, and blocks that grow by realloc.
  *
+ *   work      one of four buffers of 40,000 to 250,000 bytes is freed, and one as large allocated; the first and the last byte are written
  *   larger    buffers of 2 MiB, all alive, each grows by half, once
  *   realloc   400 vectors by half to 64 KiB, at random in turn; then 8 buffers by 16 KiB to 4 MiB; then one by doubling to 64 MiB
  *
@@ -15,6 +16,7 @@ enum { VECTORS = 400, VECTOR_BYTES_MAX = 65536, VECTOR_PASSES = 12 };
 enum { BUFFERS = 8, BUFFER_STEP_BYTES = 16384, BUFFER_BYTES_MAX = 4 << 20, BUFFER_PASSES = 3, DOUBLED_BYTES_MAX = 64 << 20 };
 enum { LARGER_COUNT = 100, LARGER_BYTES = 2 << 20 };
 enum { LARGE_SLOTS = 12, LARGE_COUNT = 1500, LARGE_LOG2_MIN = 16, LARGE_DOUBLINGS = 9 };
+enum { WORK_COUNT = 2000000 };
 
 /* `old_bytes` long; what is new is touched. */
 static char *grown(char *block, size_t old_bytes, size_t bytes)
@@ -92,6 +94,25 @@ void micro_larger(const struct micro_config *config)
     micro_row(config, LARGER_COUNT);
     for (size_t i = 0; i < LARGER_COUNT; i++)
         free(buffer[i]);
+}
+
+void micro_work(const struct micro_config *config)
+{
+    static const size_t bytes[] = {40000, 65536, 131072, 250000};
+    char *work[4] = {0};
+    size_t count = micro_count(config, WORK_COUNT);
+    micro_begin();
+    for (size_t i = 0; i < count; i++) {
+        char **buffer = &work[i % 4];
+        free(*buffer);
+        *buffer = malloc(bytes[i % 4]);
+        if (!*buffer)
+            bench_die("out of memory");
+        (*buffer)[0] = (*buffer)[bytes[i % 4] - 1] = 1;
+    }
+    for (size_t i = 0; i < 4; i++)
+        free(work[i]);
+    micro_row(config, count);
 }
 
 void micro_large(const struct micro_config *config)

@@ -76,7 +76,7 @@ static bool has_nothing(const struct heap_bin *bin)
 void heap_local_shrink(struct heap_local *local)
 {
     bool was_used = local->bytes_max == HEAP_SMALL_MAX;
-    if (!heap_is_idle(local) || local->span_bytes == 0)
+    if (!heap_is_idle(local) || local->span_bytes == 0 || local->has_larges)
         return;
     for (unsigned c = 0; c < heap_bins_ready(local); c++) {
         if (!has_nothing(&local->bin[c]))

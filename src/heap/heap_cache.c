@@ -20,6 +20,7 @@
  * Locks: inside the local; the heap's for the depots and the vacant ones.  Not here: the short ways (heap_alloc.c, heap_free.c).
  */
 #include "heap/heap_cache.h"
+#include "heap/heap_large.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 
@@ -242,6 +243,7 @@ void heap_caches_flush(struct heap_local *local, bool ends)
         heap_spill(local, c, &local->small[c].mag);
         mags_delete(local->heap, slots_clear(cache, &local->small[c].mag));
     }
+    heap_larges_flush(local);
 }
 
 void heap_depots_flush(struct heap_local *local)

@@ -55,7 +55,7 @@ static bool is_mine(const struct heap_local *local)
 static bool is_torn(const struct heap_page *page)
 {
     const void *start = heap_is_large(page) ? heap_large_start(page) : page->span.start;
-    return owner_object(pagemap_find(start)) != page || (heap_is_large(page) && page->state != HEAP_LARGE);
+    return owner_object(pagemap_find(start)) != page || (heap_is_large(page) && page->state != HEAP_LARGE && page->state != HEAP_CACHED);
 }
 
 static void page_repair(struct quire_heap *heap, struct heap_page *page)
@@ -65,9 +65,11 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
         heap_state_set(page, HEAP_UNUSED);
         return;
     }
-    size_add_relaxed(&heap->account.mapped_bytes, page->state == HEAP_LARGE ? heap_large_held(page) : page->span.bytes);
-    if (page->state == HEAP_LARGE) {
+    size_add_relaxed(&heap->account.mapped_bytes, heap_is_large(page) ? heap_large_held(page) : page->span.bytes);
+    if (heap_is_large(page)) {
         heap_pages_push(&heap->large, page);
+        if (page->state == HEAP_CACHED)
+            heap_large_adopt(heap, page);
         return;
     }
     struct heap_local *owner = heap_owner(page);
@@ -110,6 +112,8 @@ static void heap_repair(struct quire_heap *heap)
             heap_late_drop(local);
         heap_caches_to_bits(local);
         heap_bins_clear(local);
+        if (local->has_larges)
+            memset(local->larges, 0, sizeof local->larges);
     }
     for (unsigned c = 0; c < HEAP_CLASSES; c++)
         size_store_relaxed(&heap->of_class[c].pages, 0);

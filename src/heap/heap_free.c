@@ -29,7 +29,7 @@ struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p,
     *slot = is_large ? 0 : heap_slot_of(page, p);
     if (unlikely(is_large ? p != heap_large_start(page) : *slot == SIZE_MAX))
         heap_refuse(heap_of_page(page), HEAP_E3, p);
-    if (unlikely(!heap_tag_is_right(page, p)))
+    if (unlikely(is_large && heap_state(page) == HEAP_CACHED) || unlikely(!heap_tag_is_right(page, p)))
         heap_refuse(heap_of_page(page), HEAP_E1, p);
     return page;
 }

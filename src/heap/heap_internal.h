@@ -18,7 +18,7 @@
  *     CURRENT    the one in use   as good as never
  *     FULL       on no list       frees until it is worth going back to
  *     PARTIAL    on the list      live blocks: at 0 it is empty, and goes back to the source
- *     LARGE      one block, of no local; on the heap's list
+ *     LARGE      one block, of no local; on the heap's list; CACHED: the same, freed, in a local's `larges`
  *
  * A secure local's pages have a second row of bits: slots that are freed, but kept back (heap_secure.c).  Their `owner` has a bit set, so that no short
  * way of the others meets them, and their bins show a word of zeros.
@@ -55,7 +55,7 @@ enum {
     HEAP_OUT_BLOCKS = 32, /* at most, for each of them */
     HEAP_SMALL_SLOTS = 8, /* of a thread's first magazine of a size */
     HEAP_MAGAZINE_WORDS = 128, /* of a header that holds a magazine */
-    HEAP_SEEN = 8,
+    HEAP_SEEN = 8, HEAP_LARGES = 4,
     HEAP_GONE = 64 /* addresses of large blocks freed last */
 };
 
@@ -68,7 +68,7 @@ enum {
 #define HEAP_E7 "E7 written past the end of the block"
 
 enum { HEAP_PINS_MAX = 254, HEAP_RESIZED = 255 };
-enum heap_state { HEAP_UNUSED, HEAP_CURRENT, HEAP_FULL, HEAP_PARTIAL, HEAP_LARGE, HEAP_MAGAZINE };
+enum heap_state { HEAP_UNUSED, HEAP_CURRENT, HEAP_FULL, HEAP_PARTIAL, HEAP_LARGE, HEAP_MAGAZINE, HEAP_CACHED };
 
 struct heap_late;
 
@@ -151,11 +151,12 @@ struct heap_local {
     struct heap_local *next;  /* of the heap's locals: only grows */
     struct heap_local *idle_next;
     uint32_t span_bytes, span_cookie; /* of the span that begins here; 0: home */
-    bool is_secure, is_sample;
+    bool is_secure, is_sample, has_larges; /* has_larges: or had, since it was flushed */
     bool is_torn; /* in the child of a fork, while repairs are due: another thread was inside */
     struct heap_late *late; /* secure */
     struct heap_out out[HEAP_OUT];
     struct heap_bin bin[HEAP_BINS]; /* the near ones on the first OS page, with all above: what lies behind goes back from time to time (heap_local_shrink()) */
+    struct heap_page *larges[HEAP_LARGES]; /* freed last; heap_large.c */
 };
 
 static inline struct quire_span heap_local_span(struct heap_local *local)

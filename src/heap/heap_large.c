@@ -7,7 +7,9 @@
  *     of a secure heap       sealed: mapped alone too, between pages that cannot be touched, some more of these behind; it grows into them, and moves as
  *                            above; its addresses are kept back when it is freed or has moved (heap_sealed.c)
  *
- * Invariant L1: a large block is on its heap's list, and the page map leads from its first page to its header.
+ *     freed                  below 256 KiB it stays with the thread, one of four, until a tick: a block of as many pages is that one again, by no lock
+ *
+ * Invariant L1: a large block is on its heap's list, and the page map leads from its first page to its header; as one does that is cached.
  *
  * Locks: the heap's.  Not here: small blocks, realloc (heap_grow.c).
  */
@@ -21,6 +23,7 @@
 #include "heap/heap_walk.h"
 #include "os/os.h"
 #include "os/sanitize.h"
+#include "pages/reaper.h"
 
 enum { GUARD_MORE = 8, ALONE_MOST = 8 << 20, ALONE_PART = 4, ZERO_MOST = 32 << 20 };
 
@@ -98,18 +101,23 @@ static void enlist(struct quire_heap *heap, struct heap_page *page)
     lock_drop(&heap->lock);
 }
 
+/* Who makes it has freed the block, or has it: of two that try one does. */
+static bool state_change(struct heap_page *page, uint8_t from, uint8_t to)
+{
+    return __atomic_compare_exchange_n(&page->state, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED); /* release [heap-state] */
+}
+
 /* False: somebody else has freed it.  Where walks stand on it this free does, too. */
 static bool delist(struct quire_heap *heap, struct heap_page *page, const void *p, bool *is_pinned)
 {
     lock_take(&heap->lock);
-    bool found = page->state == HEAP_LARGE && heap_page_find(p) == page;
+    bool found = heap_page_find(p) == page && state_change(page, HEAP_LARGE, HEAP_FULL); /* no longer on the list, and not unused yet */
     *is_pinned = found && page->pins != 0;
     if (found) {
         if (*is_pinned) {
             heap_pin(page);
             heap->left_bytes += heap_large_held(page);
         }
-        heap_state_set(page, HEAP_FULL); /* no longer on the list, and not unused yet */
         heap_pages_remove(&heap->large, page);
         heap->gone[heap->gone_next++ % HEAP_GONE] = (uintptr_t)p;
     }
@@ -186,6 +194,92 @@ static bool zero_by_pages(const struct quire_heap *heap, void *p, size_t bytes)
     return bytes > ZERO_MOST && heap->own_memory && !heap->is_watched && os_discard(p, align_up(bytes, os_page_bytes())) == 0;
 }
 
+/* ---- freed, and kept by a thread ---- */
+
+static bool caches(const struct quire_heap *heap, size_t all)
+{
+    return all < HEAP_ALONE_BYTES && heap == &heap_of_process && !heap_is_secure(heap) && !heap->is_watched && !reaper_keeps_nothing();
+}
+
+static void large_free(struct heap_page *page, void *p);
+
+static void cached_free(struct heap_page *page)
+{
+    heap_state_set(page, HEAP_LARGE);
+    large_free(page, page->span.start);
+}
+
+void heap_larges_flush(struct heap_local *local)
+{
+    for (int i = 0; i < HEAP_LARGES && local->has_larges; i++) {
+        struct heap_page *page = local->larges[i];
+        local->larges[i] = NULL;
+        if (page)
+            cached_free(page);
+    }
+    local->has_larges = false;
+}
+
+/* NULL: none of as many pages. */
+static void *cache_take(struct quire_heap *heap, size_t bytes, size_t align_bytes)
+{
+    size_t all = heap_large_all(bytes, 0);
+    struct heap_local *local = heap_mine(heap);
+    void *p = NULL;
+    if (heap != &heap_of_process || !local->has_larges || unlikely(!bias_enter(&local->door.bias)))
+        return NULL;
+    if (all >= HEAP_ALONE_BYTES) /* what is kept may lie where so much would fit */
+        heap_larges_flush(local);
+    for (int i = 0; i < HEAP_LARGES && !p && local->has_larges; i++) {
+        struct heap_page *page = local->larges[i];
+        if (!page || page->span.bytes != all || align_bytes > os_page_bytes())
+            continue;
+        local->larges[i] = NULL;
+        __atomic_store_n(&page->asked_bytes, bytes, __ATOMIC_RELAXED);
+        heap_state_set(page, HEAP_LARGE);
+        p = page->span.start;
+    }
+    bias_leave(&local->door.bias);
+    return p;
+}
+
+/* In the place of an empty one, or of the one before.  False: it is not to be kept, or somebody else has freed it. */
+static bool cache_put(struct quire_heap *heap, struct heap_page *page)
+{
+    if (!caches(heap, page->span.bytes) || page->is_mapped || page->sample != 0)
+        return false;
+    if (unlikely(heap_mine(heap) == &heap_local_none) && heap_hold(heap)) /* a thread that had no small block yet */
+        heap_release(heap_tls.held);
+    struct heap_local *local = heap_mine(heap);
+    if (unlikely(!bias_enter(&local->door.bias)))
+        return false;
+    local->has_larges = true;
+    int at = 0;
+    while (at < HEAP_LARGES - 1 && local->larges[at])
+        at++;
+    struct heap_page *before = local->larges[at];
+    bool done = state_change(page, HEAP_LARGE, HEAP_CACHED);
+    if (likely(done))
+        local->larges[at] = page;
+    if (done && before)
+        cached_free(before); /* inside: the child of a handler's fork must not find it to be kept by anybody */
+    bias_leave(&local->door.bias);
+    return done;
+}
+
+void heap_large_adopt(struct quire_heap *heap, struct heap_page *page)
+{
+    for (struct heap_local *local = heap_locals(heap); local; local = local->next)
+        for (int i = 0; i < HEAP_LARGES && local != &heap->home; i++)
+            if (!local->larges[i]) {
+                local->larges[i] = page;
+                local->has_larges = true;
+                return;
+            }
+}
+
+/* ---- for all ---- */
+
 void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes, bool zero)
 {
     bool is_zero = false;
@@ -193,8 +287,11 @@ void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes
         return fail_null(ENOMEM);
     if (heap == &heap_of_process)
         (void)quire_heap_default();
+    void *p = cache_take(heap, bytes, align_bytes);
+    if (p)
+        return zero ? memset(p, 0, bytes) : p;
     heap_change_begin(heap);
-    void *p = large_try(heap, bytes, align_bytes, &is_zero);
+    p = large_try(heap, bytes, align_bytes, &is_zero);
     if (!p && heap_large_all(bytes, guard_wanted(heap, align_bytes)) != 0 && heap_make_room(heap, bytes) != 0)
         p = large_try(heap, bytes, align_bytes, &is_zero);
     heap_change_end(heap);
@@ -241,7 +338,7 @@ void heap_large_leave(struct quire_heap *heap, struct heap_page *page)
     }
 }
 
-void heap_large_free(struct heap_page *page, void *p)
+static void large_free(struct heap_page *page, void *p)
 {
     struct quire_heap *heap = heap_of_page(page);
     bool is_pinned;
@@ -263,6 +360,14 @@ void heap_large_free(struct heap_page *page, void *p)
         heap_large_leave(heap, page);
     heap_change_end(heap);
     heap_work_is_due();
+}
+
+void heap_large_free(struct heap_page *page, void *p)
+{
+    if (cache_put(heap_of_page(page), page))
+        heap_work_is_due();
+    else
+        large_free(page, p);
 }
 
 void heap_larges_destroy(struct quire_heap *heap)
@@ -292,7 +397,7 @@ bool heap_large_owns(struct quire_heap *heap, const void *p)
     bool owns = false;
     lock_take(&heap->lock);
     for (const struct heap_page *page = heap->large; page && !owns; page = page->next)
-        owns = holds(page, p);
+        owns = page->state == HEAP_LARGE && holds(page, p);
     lock_drop(&heap->lock);
     return owns;
 }

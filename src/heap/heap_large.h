@@ -16,6 +16,8 @@ char *heap_large_start(const struct heap_page *page);
 size_t heap_large_held(const struct heap_page *page); /* what it counts in mapped_bytes */
 bool heap_large_is_gone(const struct quire_heap *heap, const void *p);
 void heap_larges_destroy(struct quire_heap *heap);
+void heap_larges_flush(struct heap_local *local); /* inside: what this thread has freed and kept */
+void heap_large_adopt(struct quire_heap *heap, struct heap_page *page); /* the child of a fork: it was some thread's, which had it freed and kept */
 void heap_large_leave(struct quire_heap *heap, struct heap_page *page); /* what is on no list, and nobody stands on */
 
 static inline size_t heap_guard_bytes(const struct heap_page *page)

@@ -105,6 +105,8 @@ void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg
     }
     lock_take(&heap->lock);
     for (const struct heap_page *page = heap->large; is_listed(heap, page); page = page->next) {
+        if (page->state != HEAP_LARGE)
+            continue;
         seen = heap_large_look(page);
         fn(&seen, arg);
     }
@@ -213,6 +215,10 @@ static void sum_larges(struct quire_heap *heap, struct quire_heap_stats *out)
     lock_take(&heap->lock);
     size_t left = heap->left_bytes;
     for (const struct heap_page *page = heap->large; is_listed(heap, page); page = page->next) {
+        if (page->state == HEAP_CACHED) { /* since all was sent home */
+            out->free_bytes += page->span.bytes;
+            continue;
+        }
         out->large_blocks++;
         out->large_bytes += heap_large_bytes(page);
         guards += heap_large_held(page) - heap_large_bytes(page);
@@ -318,7 +324,7 @@ static bool larges_are_sound(struct quire_heap *heap)
     bool sound = true;
     lock_take(&heap->lock);
     for (const struct heap_page *page = heap->large; page && sound; page = page->next)
-        sound = heap_pages_is_linked(heap->large, page) && page->state == HEAP_LARGE && heap_page_find(heap_large_start(page)) == page;
+        sound = heap_pages_is_linked(heap->large, page) && (page->state == HEAP_LARGE || page->state == HEAP_CACHED) && heap_page_find(heap_large_start(page)) == page;
     lock_drop(&heap->lock);
     return sound;
 }

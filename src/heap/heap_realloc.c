@@ -55,7 +55,7 @@ static const struct heap_page *page_if_live(const void *p)
 {
     const struct heap_page *page = heap_page_find(p);
     size_t slot = page && !heap_is_large(page) ? heap_slot_of(page, p) : SIZE_MAX;
-    bool is_live = page && (heap_is_large(page) ? p == heap_large_start(page) : slot != SIZE_MAX && heap_tag_is_right(page, p) && !heap_slot_is_free(page, slot));
+    bool is_live = page && (heap_is_large(page) ? p == heap_large_start(page) && heap_state(page) == HEAP_LARGE : slot != SIZE_MAX && heap_tag_is_right(page, p) && !heap_slot_is_free(page, slot));
     return is_live ? page : NULL;
 }
 

@@ -70,7 +70,7 @@ void heap_large_unpin(struct quire_heap *heap, struct heap_page *page)
 {
     heap_change_begin(heap);
     lock_take(&heap->lock);
-    bool is_last = heap_unpin(page) && page->state != HEAP_LARGE; /* it was freed meanwhile */
+    bool is_last = heap_unpin(page) && page->state == HEAP_FULL; /* it was freed meanwhile */
     heap->left_bytes -= is_last ? heap_large_held(page) : 0;
     lock_drop(&heap->lock);
     if (is_last)

@@ -12,7 +12,7 @@ import pytest
 from preload_kit import LIBRARY, ROOT, environment
 
 LINES = [line for piece in re.findall(r"```sh\n(.*?)```", (ROOT / "doc/observing.md").read_text(), re.S) for line in piece.splitlines()]
-BUSY = "alarm 300; while (1) { my @x = map { 'x' x 100 } 1 .. 20000; my @y = map { 'y' x 100_000 } 1 .. 3; select undef, undef, undef, 0.02 }"
+BUSY = "alarm 300; while (1) { my @x = map { 'x' x 100 } 1 .. 20000; my @y = map { 'y' x 400_000 } 1 .. 3; select undef, undef, undef, 0.02 }"
 LARGE = 'my $n = 20_000_000; my $x = "x" x $n'
 WAIT_S, ATTACHES_S = 30, 2
 

@@ -65,7 +65,7 @@ STOPS = 20  # one after the other: gdb 13 crashes, or goes on for ever, when a b
         ("sample_alloc", "prof:64K,prof_exit:0", ["perl", "-e", "my @x = map { 'x' x 100 } 1 .. 20000"], lambda a: 0 < a[1] <= 1 << 22 and a[2] % (64 << 10) == 0),
         ("sample_free", "prof:64K,prof_exit:0", ["perl", "-e", "for my $i (1 .. 5000) { my $x = [(\"at $i\") x 100] }"], lambda a: a[1] > 0 and a[2] % (64 << 10) == 0),
         ("pages_take", "decay:1s", ["perl", "-e", "my @x = map { 'x' x 100 } 1 .. 20000"], lambda a: a[0] % 4096 == 0 and a[1] % 4096 == 0 and a[1] > 0),
-        ("pages_give", "decay:1s", ["perl", "-e", "for (1 .. 20) { my $x = 'x' x 100000 }"], lambda a: a[0] % 4096 == 0 and a[1] % 4096 == 0 and a[1] > 0),
+        ("pages_give", "decay:1s", ["perl", "-e", "for (1 .. 20) { my $x = 'x' x 400000 }"], lambda a: a[0] % 4096 == 0 and a[1] % 4096 == 0 and a[1] > 0),
         ("limit_reached", "limit:8M", ["perl", "-e", "my $x = 'x' x 20_000_000"], lambda a: a[1] >= 20_000_000 and a[2] == 8 << 20),
         ("refused", "decay:1s", [PYTHON, "-c", "import ctypes; ctypes.CDLL(None).free(ctypes.c_void_p(4660))"], lambda a: a[0] > 0 and a[1] > 0 and a[2] == 4660),
     ],

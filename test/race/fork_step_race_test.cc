@@ -9,7 +9,7 @@
 #if QUIRE_CPU_X86_64
 namespace {
 enum { GOOD, CHECK_FAILED = 10, NO_MEMORY, OTHERS_PAINT };
-enum { BLOCKS = 64, SMALL = 512, LARGE = 300000, SLOT = 512 };
+enum { BLOCKS = 64, SMALL = 512, LARGE = 300000, LARGES = 100000, SLOT = 512 };
 
 /* What two threads have, and what the operation of one of them leaves. */
 struct World {
@@ -35,6 +35,19 @@ void take_pages(size_t count, size_t bytes)
         source->verbs->give(source, &spans[had]);
 }
 
+/* Six sizes, where a thread keeps four. */
+void larges_come_and_go()
+{
+    quire_heap *heap = quire_heap_default();
+    void *p[6];
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < 6; i++)
+            p[i] = quire_heap_alloc(heap, LARGES + (i << 14));
+        for (void *block : p)
+            quire_heap_free(heap, block);
+    }
+}
+
 template <typename Get> void fill(void *(&into)[BLOCKS], Get get)
 {
     for (void *&p : into)
@@ -50,6 +63,7 @@ const Stepped stepped[] = {
     {"heap: a large block goes", [](World &w) { quire_heap_free(w.heap, w.large); }},
     {"heap: a block grows until it is large", [](World &w) { w.left[0] = quire_heap_realloc(w.heap, quire_heap_realloc(w.heap, w.own[0], 20000), LARGE); }},
     {"heap: trim", [](World &w) { for (void *p : w.own) quire_heap_free(w.heap, p); quire_heap_trim(w.heap); }},
+    {"heap of the process: large blocks come and go", [](World &) { larges_come_and_go(); }},
     {"slab: 64 slots", [](World &w) { fill(w.left, [&] { return quire_slab_alloc(w.slab); }); }},
     {"slab: free of 64 of one's own", [](World &w) { for (void *p : w.slots) quire_slab_free(w.slab, p); }},
     {"slab: free of 64 of another's", [](World &w) { for (void *p : w.others_slots) quire_slab_free(w.slab, p); }},
@@ -60,10 +74,30 @@ const Stepped stepped[] = {
     {"source: trim", [](World &) { quire_source_trim(quire_source_default()); }},
 };
 
+/* What threads kept is had once. */
+int child_has_larges()
+{
+    quire_heap *heap = quire_heap_default();
+    void *p[8];
+    for (int i = 0; i < 8; i++)
+        if (!(p[i] = quire_heap_alloc(heap, LARGES)))
+            return NO_MEMORY;
+    for (int i = 0; i < 8; i++)
+        memset(p[i], i, LARGES);
+    for (int i = 0; i < 8; i++)
+        if (static_cast<unsigned char *>(p[i])[0] != i || static_cast<unsigned char *>(p[i])[LARGES - 1] != i)
+            return OTHERS_PAINT;
+    for (void *block : p)
+        quire_heap_free(heap, block);
+    return quire_heap_check(heap) ? CHECK_FAILED : GOOD;
+}
+
 int child_of(World &w)
 {
     if (quire_heap_check(w.heap) || quire_slab_check(w.slab))
         return CHECK_FAILED;
+    if (int error = child_has_larges())
+        return error;
     void *blocks[BLOCKS], *slots[BLOCKS];
     for (int i = 0; i < BLOCKS; i++) {
         blocks[i] = quire_heap_alloc(w.heap, i == 0 ? LARGE : i % 2 ? 1000 : SMALL);

@@ -12,6 +12,7 @@
 
 #include "model/slab_worker.h"
 #include "unit/heap_scope.h"
+#include "unit/heap_inside.h"
 
 namespace {
 const size_t mib = 1 << 20;

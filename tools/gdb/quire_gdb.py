@@ -31,7 +31,7 @@ except ImportError:
 LEVEL_BITS, KIND_MASK = 18, 7
 KINDS = {1: "arena", 2: "slab", 3: "percpu", 4: "heap"}
 WORD_BITS = 64
-HEAP_UNUSED, HEAP_MAGAZINE, LARGE_OWNER, SECURE_OWNER = 0, 5, 1, 2
+HEAP_UNUSED, HEAP_MAGAZINE, HEAP_CACHED, LARGE_OWNER, SECURE_OWNER = 0, 5, 6, 1, 2
 PERCPU_EDGE_BYTES = 64
 MAP_SLOTS_MAX = 4096
 CHAIN_MAX, BAR = 1 << 22, 48
@@ -370,7 +370,7 @@ def heap_page(thing, page, idle):
         if guard and page["is_mapped"]:  # what is reserved behind it cannot be touched
             os_page = 1 << page_shift(page.library)
             size = -(-max(page["asked_bytes"], 1) // os_page) * os_page
-        return Page(thing, start + guard, size, size, 1, 1)
+        return Page(thing, start + guard, size, size, 1, int(page["state"] != HEAP_CACHED))
     slots, slot_bytes, count = page["slots"], page["slot_bytes"], page["words"]
     free = bits_of(words(page.end_of("free"), count))
     if page["owner"] & SECURE_OWNER:
