@@ -156,13 +156,13 @@ static ALWAYS_INLINE bool heap_quick_drain(struct heap_local *local, struct heap
     struct heap_page *page = (struct heap_page *)owner_object(pagemap_find(p));
     if (unlikely(addr_load_relaxed(&page->owner) != (uintptr_t)local) || unlikely(page->until <= 1))
         return false;
-    size_t number = heap_slot_of(page, p);
-    uint64_t *word = &page->free[number / WORD_BITS], bits = *word, bit = UINT64_C(1) << number % WORD_BITS;
-    if (unlikely(bits & bit))
+    size_t number = (size_t)((unsigned __int128)page->reciprocal * (os_untagged(p) - (uintptr_t)page->span.start) >> 64); /* a slot begins here */
+    uint64_t *word = &page->free[number / WORD_BITS], bits = *word, more = bits | UINT64_C(1) << number % WORD_BITS;
+    if (unlikely(more == bits))
         return false;
     heap_mark(p, slots_mark(p, slots_key));
     atomic_fence_signal();
-    heap_bits_set(word, bits | bit);
+    heap_bits_set(word, more);
     page->until--;
     bin->slots.drained++;
     return true;
