@@ -26,7 +26,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, DEPOT_OWNS = 16, DEPOT_OWN_MOST = 128, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
@@ -84,10 +84,17 @@ static void begin(struct heap_local *local, unsigned class)
     slots_set(&local->bin[class].slots, &small->mag);
 }
 
-/* How many full magazines a thread keeps for itself at most, and half of what the heap keeps for all, until a tick. */
+/* How many full magazines a thread keeps for itself at most, until a tick. */
 static uint32_t own_max(const struct heap_local *local, unsigned class)
 {
     return u32_load_relaxed(&local->heap->of_class[class].turning) ? slots_own_max(heap_class_bytes(class)) : 0;
+}
+
+/* And the heap for all. */
+static uint32_t depot_most(const struct heap_local *local, unsigned class)
+{
+    uint32_t own = own_max(local, class);
+    return DEPOT_OWNS * (own < DEPOT_OWN_MOST ? own : DEPOT_OWN_MOST);
 }
 
 /* ---- to the pages ---- */
@@ -103,14 +110,22 @@ static void spill_half(struct heap_local *local, unsigned class, struct magazine
     small->count = all - half;
 }
 
+/* What went past the magazines is counted from time to time: before it is asked for, and before the thread forgets it. */
+static void drained_count(struct heap_local *local, unsigned class)
+{
+    struct slot_cache *cache = &local->bin[class].slots;
+    size_add_relaxed(&local->heap->of_class[class].spilled, cache->drained);
+    cache->drained = 0;
+}
+
 void heap_cache_missed(struct heap_local *local, unsigned class)
 {
     struct heap_of_class *of = &local->heap->of_class[class];
-    size_add_relaxed(&of->spilled, local->bin[class].slots.drained);
-    local->bin[class].slots.drained = 0;
+    drained_count(local, class);
     if (size_load_relaxed(&of->spilled) / WORD_BITS <= u32_load_relaxed(&of->missed))
         return;
     local->bin[class].slots.demand++;
+    local->bin[class].slots.drains = false; /* one magazine more may be kept */
     u32_add_relaxed(&of->missed, 1);
     if (u32_load_relaxed(&of->turning) == 0)
         u32_store_relaxed(&of->turning, 1);
@@ -168,7 +183,7 @@ static void put_away(struct heap_local *local, unsigned class, struct magazine *
  */
 static uint32_t depot_max(const struct heap_local *local, unsigned class, const struct magazine *full)
 {
-    uint32_t most = 2 * own_max(local, class);
+    uint32_t most = depot_most(local, class);
     return most == 0 || heap_spills_home(local, full) ? 0 : most;
 }
 
@@ -208,7 +223,7 @@ static bool drain(struct heap_local *local, unsigned class, void *p)
 {
     struct slot_cache *cache = &local->bin[class].slots;
     struct heap_page *page = heap_page_find(p);
-    if (heap_owner(page) != local || !slots_are_enough(cache, own_max(local, class)))
+    if (!page || heap_owner(page) != local || !slots_are_enough(cache, own_max(local, class)))
         return false;
     if (!cache->drains && depot_max(local, class, cache->prev ? cache->prev : cache->cur) != 0)
         return false;
@@ -239,8 +254,9 @@ void heap_caches_flush(struct heap_local *local, bool ends)
         struct slot_cache *cache = &local->bin[c].slots;
         if (!cache->cur)
             continue;
-        put_away(local, c, slots_take_all(cache), ends ? 2 * own_max(local, c) : 0);
+        put_away(local, c, slots_take_all(cache), ends ? depot_most(local, c) : 0);
         heap_spill(local, c, &local->small[c].mag);
+        drained_count(local, c);
         mags_delete(local->heap, slots_clear(cache, &local->small[c].mag));
     }
     heap_larges_flush(local);

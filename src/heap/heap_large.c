@@ -108,10 +108,10 @@ static bool state_change(struct heap_page *page, uint8_t from, uint8_t to)
 }
 
 /* False: somebody else has freed it.  Where walks stand on it this free does, too. */
-static bool delist(struct quire_heap *heap, struct heap_page *page, const void *p, bool *is_pinned)
+static bool delist(struct quire_heap *heap, struct heap_page *page, const void *p, uint8_t from, bool *is_pinned)
 {
     lock_take(&heap->lock);
-    bool found = heap_page_find(p) == page && state_change(page, HEAP_LARGE, HEAP_FULL); /* no longer on the list, and not unused yet */
+    bool found = heap_page_find(p) == page && state_change(page, from, HEAP_FULL); /* no longer on the list, and not unused yet */
     *is_pinned = found && page->pins != 0;
     if (found) {
         if (*is_pinned) {
@@ -201,12 +201,22 @@ static bool caches(const struct quire_heap *heap, size_t all)
     return all < HEAP_ALONE_BYTES && heap == &heap_of_process && !heap_is_secure(heap) && !heap->is_watched && !reaper_keeps_nothing();
 }
 
-static void large_free(struct heap_page *page, void *p);
+static void large_free(struct heap_page *page, void *p, uint8_t from);
 
-static void cached_free(struct heap_page *page)
+/* False: not this way.  A signal's handler that interrupts this thread inside gets no memory, and frees nothing. */
+static bool larges_enter(struct heap_local *local)
 {
-    heap_state_set(page, HEAP_LARGE);
-    large_free(page, page->span.start);
+    heap_tls.inside++;
+    if (likely(bias_enter(&local->door.bias)))
+        return true;
+    heap_tls.inside--;
+    return false;
+}
+
+static void larges_leave(struct heap_local *local)
+{
+    bias_leave(&local->door.bias);
+    heap_tls.inside--;
 }
 
 void heap_larges_flush(struct heap_local *local)
@@ -215,7 +225,7 @@ void heap_larges_flush(struct heap_local *local)
         struct heap_page *page = local->larges[i];
         local->larges[i] = NULL;
         if (page)
-            cached_free(page);
+            large_free(page, page->span.start, HEAP_CACHED);
     }
     local->has_larges = false;
 }
@@ -226,7 +236,7 @@ static void *cache_take(struct quire_heap *heap, size_t bytes, size_t align_byte
     size_t all = heap_large_all(bytes, 0);
     struct heap_local *local = heap_mine(heap);
     void *p = NULL;
-    if (heap != &heap_of_process || !local->has_larges || unlikely(!bias_enter(&local->door.bias)))
+    if (heap != &heap_of_process || !local->has_larges || !larges_enter(local))
         return NULL;
     if (all >= HEAP_ALONE_BYTES) /* what is kept may lie where so much would fit */
         heap_larges_flush(local);
@@ -239,38 +249,46 @@ static void *cache_take(struct quire_heap *heap, size_t bytes, size_t align_byte
         heap_state_set(page, HEAP_LARGE);
         p = page->span.start;
     }
-    bias_leave(&local->door.bias);
+    larges_leave(local);
     return p;
 }
 
-/* In the place of an empty one, or of the one before.  False: it is not to be kept, or somebody else has freed it. */
-static bool cache_put(struct quire_heap *heap, struct heap_page *page)
+/* In front of the others; the last makes way before, so that no more are cached at any moment than there is room for in the child of a fork.  False: it is not to be kept, or is no live block any more. */
+static bool cache_put(struct quire_heap *heap, struct heap_page *page, const void *p)
 {
     if (!caches(heap, page->span.bytes) || page->is_mapped || page->sample != 0)
         return false;
     if (unlikely(heap_mine(heap) == &heap_local_none) && heap_hold(heap)) /* a thread that had no small block yet */
         heap_release(heap_tls.held);
     struct heap_local *local = heap_mine(heap);
-    if (unlikely(!bias_enter(&local->door.bias)))
+    if (!larges_enter(local))
         return false;
-    local->has_larges = true;
-    int at = 0;
+    size_t at = 0;
     while (at < HEAP_LARGES - 1 && local->larges[at])
         at++;
-    struct heap_page *before = local->larges[at];
+    struct heap_page *last = local->larges[at];
+    local->larges[at] = NULL;
+    if (last)
+        large_free(last, last->span.start, HEAP_CACHED);
+    memmove(&local->larges[1], &local->larges[0], at * sizeof local->larges[0]);
+    local->larges[0] = NULL;
     bool done = state_change(page, HEAP_LARGE, HEAP_CACHED);
-    if (likely(done))
-        local->larges[at] = page;
-    if (done && before)
-        cached_free(before); /* inside: the child of a handler's fork must not find it to be kept by anybody */
-    bias_leave(&local->door.bias);
+    if (unlikely(done && heap_page_find(p) != page)) { /* it went meanwhile, and the header is another's */
+        heap_state_set(page, HEAP_LARGE);
+        done = false;
+    }
+    if (likely(done)) {
+        local->larges[0] = page;
+        local->has_larges = true;
+    }
+    larges_leave(local);
     return done;
 }
 
 void heap_large_adopt(struct quire_heap *heap, struct heap_page *page)
 {
     for (struct heap_local *local = heap_locals(heap); local; local = local->next)
-        for (int i = 0; i < HEAP_LARGES && local != &heap->home; i++)
+        for (int i = 0; i < HEAP_LARGES && local != &heap->home && !local->is_sample; i++)
             if (!local->larges[i]) {
                 local->larges[i] = page;
                 local->has_larges = true;
@@ -338,12 +356,12 @@ void heap_large_leave(struct quire_heap *heap, struct heap_page *page)
     }
 }
 
-static void large_free(struct heap_page *page, void *p)
+static void large_free(struct heap_page *page, void *p, uint8_t from)
 {
     struct quire_heap *heap = heap_of_page(page);
     bool is_pinned;
     heap_change_begin(heap);
-    if (!delist(heap, page, p, &is_pinned))
+    if (!delist(heap, page, p, from, &is_pinned))
         heap_refuse(heap, HEAP_E1, p);
     if (unlikely(page->sample != 0))
         heap_watch->gone(page->sample, p, page->asked_bytes);
@@ -364,10 +382,10 @@ static void large_free(struct heap_page *page, void *p)
 
 void heap_large_free(struct heap_page *page, void *p)
 {
-    if (cache_put(heap_of_page(page), page))
+    if (cache_put(heap_of_page(page), page, p))
         heap_work_is_due();
     else
-        large_free(page, p);
+        large_free(page, p, HEAP_LARGE);
 }
 
 void heap_larges_destroy(struct quire_heap *heap)

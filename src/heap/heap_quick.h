@@ -154,7 +154,7 @@ static ALWAYS_INLINE bool heap_bin_serves(const struct heap_bin *bin, size_t byt
 static ALWAYS_INLINE bool heap_quick_drain(struct heap_local *local, struct heap_bin *bin, void *p)
 {
     struct heap_page *page = (struct heap_page *)owner_object(pagemap_find(p));
-    if (unlikely(addr_load_relaxed(&page->owner) != (uintptr_t)local) || unlikely(page->until <= 1))
+    if (unlikely(!page) || unlikely(addr_load_relaxed(&page->owner) != (uintptr_t)local) || unlikely(page->until <= 1))
         return false;
     size_t number = (size_t)((unsigned __int128)page->reciprocal * (os_untagged(p) - (uintptr_t)page->span.start) >> 64); /* a slot begins here */
     uint64_t *word = &page->free[number / WORD_BITS], bits = *word, more = bits | UINT64_C(1) << number % WORD_BITS;

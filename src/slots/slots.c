@@ -182,7 +182,6 @@ struct magazine *slots_clear(struct slot_cache *cache, struct magazine *small)
     struct magazine *spare = cache->spare;
     slots_set(cache, small);
     cache->spare = NULL;
-    cache->drained = 0;
     cache->demand = cache->batch = 0;
     cache->has_had = false;
     return spare;
