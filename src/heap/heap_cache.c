@@ -26,7 +26,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, DEPOT_OWNS = 16, DEPOT_OWN_MOST = 128, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, DEPOT_OWNS = 16, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
@@ -84,17 +84,10 @@ static void begin(struct heap_local *local, unsigned class)
     slots_set(&local->bin[class].slots, &small->mag);
 }
 
-/* How many full magazines a thread keeps for itself at most, until a tick. */
+/* How many full magazines a thread keeps for itself at most, and a sixteenth of what the heap keeps for all, until a tick: so much memory, and of small slots no more arrays. */
 static uint32_t own_max(const struct heap_local *local, unsigned class)
 {
-    return u32_load_relaxed(&local->heap->of_class[class].turning) ? slots_own_max(heap_class_bytes(class)) : 0;
-}
-
-/* And the heap for all. */
-static uint32_t depot_most(const struct heap_local *local, unsigned class)
-{
-    uint32_t own = own_max(local, class);
-    return DEPOT_OWNS * (own < DEPOT_OWN_MOST ? own : DEPOT_OWN_MOST);
+    return u32_load_relaxed(&local->heap->of_class[class].turning) ? slots_own_max(heap_class_bytes(class), OWN_MOST) : 0;
 }
 
 /* ---- to the pages ---- */
@@ -183,7 +176,7 @@ static void put_away(struct heap_local *local, unsigned class, struct magazine *
  */
 static uint32_t depot_max(const struct heap_local *local, unsigned class, const struct magazine *full)
 {
-    uint32_t most = depot_most(local, class);
+    uint32_t most = DEPOT_OWNS * own_max(local, class);
     return most == 0 || heap_spills_home(local, full) ? 0 : most;
 }
 
@@ -254,7 +247,7 @@ void heap_caches_flush(struct heap_local *local, bool ends)
         struct slot_cache *cache = &local->bin[c].slots;
         if (!cache->cur)
             continue;
-        put_away(local, c, slots_take_all(cache), ends ? depot_most(local, c) : 0);
+        put_away(local, c, slots_take_all(cache), ends ? DEPOT_OWNS * own_max(local, c) : 0);
         heap_spill(local, c, &local->small[c].mag);
         drained_count(local, c);
         mags_delete(local->heap, slots_clear(cache, &local->small[c].mag));

@@ -18,7 +18,7 @@
 #include "pages/reaper.h"
 #include "slab/slab_internal.h"
 
-enum { SMALL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, UNTOLD_BYTES = 16 << 10, TOUCH_BYTES = 4096, IN_A_ROW = 4, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
+enum { SMALL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_MOST = 2048, UNTOLD_BYTES = 16 << 10, TOUCH_BYTES = 4096, IN_A_ROW = 4, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
 
 STATIC_ASSERT(offsetof(struct slab_cache, small_slot) == offsetof(struct slab_cache, small) + sizeof(struct magazine), "the small magazine's slots");
 
@@ -65,7 +65,7 @@ static struct magazine *mag_new(void *cache_)
 /* How many full magazines a thread keeps for itself at most, and half of what the slab keeps for all. */
 static uint32_t own_max(const struct quire_slab *slab)
 {
-    return u32_load_relaxed(&slab->turning) ? slots_own_max(slab->slot_bytes) : 0;
+    return u32_load_relaxed(&slab->turning) ? slots_own_max(slab->slot_bytes, OWN_MOST) : 0;
 }
 
 void slab_cache_init(struct slab_cache *cache, struct quire_slab *slab)

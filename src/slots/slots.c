@@ -14,7 +14,7 @@
 
 STATIC_ASSERT(offsetof(struct magazine, below) + sizeof(void *) == sizeof(struct magazine), "what an empty magazine's top finds");
 
-enum { OWN_BYTES = 16 << 20, OWN_MOST = 1024, OWN_SLOT_BYTES_MOST = 2 << 10, BATCH = 3, BATCH_BYTES = 32 << 10 };
+enum { OWN_BYTES = 16 << 20, OWN_SLOT_BYTES_MOST = 2 << 10, BATCH = 3, BATCH_BYTES = 32 << 10 };
 
 const atomic_u64 slots_nothing;
 uint64_t slots_key;
@@ -44,10 +44,10 @@ size_t slots_magazine_bytes(size_t slot_bytes)
     return slot_bytes * magazine_room(slot_bytes, SLOTS_LARGE_BYTES, MAGAZINE_SLOTS);
 }
 
-uint32_t slots_own_max(size_t slot_bytes)
+uint32_t slots_own_max(size_t slot_bytes, uint32_t most)
 {
     size_t own = slot_bytes > OWN_SLOT_BYTES_MOST ? 1 : OWN_BYTES / slots_magazine_bytes(slot_bytes) + 1;
-    return own < OWN_MOST ? (uint32_t)own : OWN_MOST;
+    return own < most ? (uint32_t)own : most;
 }
 
 void slots_set(struct slot_cache *cache, struct magazine *mag)

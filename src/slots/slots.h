@@ -94,7 +94,7 @@ void magazine_init(struct magazine *mag, uint32_t room);
 /* So many slots as take up `bytes`, but four at least, and `most`. */
 uint32_t magazine_room(size_t slot_bytes, size_t bytes, uint32_t most);
 size_t slots_magazine_bytes(size_t slot_bytes); /* of the slots of a full large one */
-uint32_t slots_own_max(size_t slot_bytes); /* full ones that a thread keeps for itself at most, where slots turn over: 16 MiB of slots, 1 MiB of arrays; of slots above 2 KiB one */
+uint32_t slots_own_max(size_t slot_bytes, uint32_t most); /* so many full ones are 16 MiB, and `most`; of slots above 2 KiB one: what a thread keeps for itself, where slots turn over */
 
 static inline uint32_t slots_current(const struct slot_cache *cache)
 {
