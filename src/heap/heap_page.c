@@ -24,6 +24,7 @@
 
 #include "os/os.h"
 #include "os/sanitize.h"
+#include "pages/source_internal.h"
 
 enum { FILLED_PAGES = 16, LOOK_AT = 4, NEVER = UINT16_MAX, IDLE_TRIES = 4 };
 
@@ -121,10 +122,10 @@ static bool fills(const struct heap_local *local, unsigned class, bool has_fille
     return has_filled && local->bin[class].slot_bytes < os_page_bytes() && size_load_relaxed(&local->heap->of_class[heap_stat_class(class)].pages) >= FILLED_PAGES;
 }
 
-static void fill(const struct quire_span *span)
+static void fill(const struct quire_heap *heap, const struct quire_span *span)
 {
     static atomic_u32 is_unknown; /* to the system, Linux before 5.14 */
-    if (u32_load_relaxed(&is_unknown) == 0 && os_populate(span->start, span->bytes) == -EINVAL)
+    if (u32_load_relaxed(&is_unknown) == 0 && source_fill(heap->source, span) == -EINVAL)
         u32_store_relaxed(&is_unknown, 1);
 }
 
@@ -145,7 +146,7 @@ static struct heap_page *page_new(struct heap_local *local, unsigned class, bool
     if (local->is_secure && class != HEAP_ZERO && !(span.flags & QUIRE_SPAN_ZERO))
         memset(span.start, 0, bytes); /* S1 */
     if ((span.flags & QUIRE_SPAN_ZERO) && heap->own_memory && fills(local, class, has_filled))
-        fill(&span);
+        fill(heap, &span);
     struct heap_page *page = heap_header_new(heap, words);
     if (page) {
         page->span = span;

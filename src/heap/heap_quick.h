@@ -21,9 +21,6 @@
 
 C_DECLARATIONS_BEGIN
 
-enum { AHEAD = 4 }; /* slots */
-STATIC_ASSERT(AHEAD * sizeof(atomic_addr) <= sizeof(struct magazine), "in front of the first slot there is so much to be read");
-
 /* The top of the bin's magazine; false: it is empty, or *slot is not as it was left there. */
 static ALWAYS_INLINE bool heap_magazine_pop(struct heap_bin *bin, atomic_u64 **slot)
 {
@@ -32,7 +29,7 @@ static ALWAYS_INLINE bool heap_magazine_pop(struct heap_bin *bin, atomic_u64 **s
     if (!heap_has_mark(*slot, slots_mark(*slot, bin->slots.key)))
         return false;
     addr_store_relaxed(&bin->slots.top, (uintptr_t)top);
-    __builtin_prefetch((void *)addr_load_relaxed(top - AHEAD), 1); /* of what stands below the first slot, too: it never faults */
+    __builtin_prefetch((void *)addr_load_relaxed(top - MAGAZINE_BELOW), 1); /* of an address that is not mapped it would search all page tables */
     u64_store_relaxed(*slot, 0);
     return true;
 }

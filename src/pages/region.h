@@ -38,6 +38,8 @@ void region_let_go(void);
 int region_take(size_t bytes, size_t align_bytes, bool is_last, struct quire_span *out);
 /* The span is larger by so many bytes behind it, in its place, if nobody has these: then true, and span->bytes says so. */
 bool region_extend(struct quire_span *span, size_t more_bytes);
+/* A fresh span is about to be written all over: its memory comes now, and with it some for those behind it, idle until then.  -EINVAL: the system cannot. */
+int region_fill(const struct quire_span *span);
 /* A heap has mapped so many bytes more, or fewer, past the regions: idle memory makes way for them, too. */
 void region_alone(ptrdiff_t change_bytes);
 /* keep_warm false: its memory goes to the system before this returns. */

@@ -9,6 +9,8 @@
  * And sooner, where a large span or block would make the process larger than it ever was: idle memory that does not fit it makes way.  For small ones that
  * would not pay: what is idle is wanted again by the next of them.  Nor does it in a process that does not grow (region_turns_over_locked()).
  *
+ * What is about to be filled comes with its memory, and with a 64th of all behind it: one call of the system, where a page fault for each page would be.
+ *
  * Two sets of bits instead of a time for each span: aged becomes a copy of idle at each tick, and a page that is taken leaves both.
  *
  * Locks: regions.lock, let go between two runs of at most discard_pages_max() pages: a taker waits some tens of microseconds at most.
@@ -18,9 +20,10 @@
 #include "os/os.h"
 #include "pages/lost.h"
 #include "pages/pagemap.h"
+#include "pages/reaper.h"
 #include "pages/region_internal.h"
 
-enum { DISCARD_PAGES_MAX = 64, FORGET_AT_ONCE = 16, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, TURNING_PARTS = 3, LESS_PARTS = 2, WAY_PARTS = 32, WAY_BYTES = 256 << 10 };
+enum { DISCARD_PAGES_MAX = 64, FORGET_AT_ONCE = 16, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, TURNING_PARTS = 3, LESS_PARTS = 2, WAY_PARTS = 32, WAY_BYTES = 256 << 10, AHEAD_BYTES = 256 << 10 };
 
 static atomic_u32 keep_all; /* 1: as much as the peak */
 static atomic_u32 has_aged;  /* 1: who helped has let idle memory age since the last tick, which is not to be another */
@@ -164,6 +167,47 @@ void region_alone(ptrdiff_t change_bytes)
     lock_take(&regions.lock);
     regions.alone_bytes += (size_t)change_bytes;
     region_unlock(change_bytes > 0 ? region_over_locked((size_t)change_bytes) : 0);
+}
+
+/* ---- filled ahead ---- */
+
+/* So many pages from `end` on that nobody has and that are not in memory, but are taken next; never more than makes no way for a large span. */
+static size_t ahead_locked(const struct region *region, size_t end)
+{
+    size_t most = regions.most_bytes / IDLE_PARTS, pages = (most < AHEAD_BYTES ? most : AHEAD_BYTES) >> os_page_shift();
+    size_t stop = end + pages < region->committed_pages ? end + pages : region->committed_pages;
+    return bits_find(region->idle, end, bits_find(region->map.taken, end, stop, true), true) - end;
+}
+
+/* They are in memory now.  Some may have been taken meanwhile. */
+static void idle_from_locked(struct region *region, size_t first, size_t stop)
+{
+    for (size_t idx = first; idx < stop; idx++) {
+        if (bits_test(region->map.taken, idx) || bits_test(region->idle, idx))
+            continue;
+        bits_set_one(region->idle, idx);
+        regions.sums.idle_bytes += os_page_bytes();
+        region->idle_end = idx < region->idle_end ? region->idle_end : idx + 1;
+    }
+}
+
+int region_fill(const struct quire_span *span)
+{
+    bool may = span_origin(span) == SPAN_REGION && u32_load_relaxed(&regions.scatters) == 0 && !reaper_decay_is_0();
+    struct region *region = may ? region_by_id[span->cookie >> ORIGIN_BITS] : NULL;
+    size_t end = may ? (size_t)((char *)span->start + span->bytes - region->start) >> os_page_shift() : 0, ahead = 0;
+    if (may) {
+        lock_take(&regions.lock);
+        ahead = ahead_locked(region, end);
+        lock_drop(&regions.lock);
+    }
+    int error = os_populate(span->start, span->bytes + (ahead << os_page_shift()));
+    if (ahead != 0 && error == 0) {
+        lock_take(&regions.lock);
+        idle_from_locked(region, end, end + ahead);
+        lock_drop(&regions.lock);
+    }
+    return error;
 }
 
 /* ---- the clock ---- */

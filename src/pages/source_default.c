@@ -309,6 +309,11 @@ bool source_extend(const struct quire_source *source, struct quire_span *span, s
     return source == quire_source_default() && fits && region_extend(span, more_bytes);
 }
 
+int source_fill(const struct quire_source *source, const struct quire_span *span)
+{
+    return source == quire_source_default() ? region_fill(span) : os_populate(span->start, span->bytes);
+}
+
 /* The spans nobody needed since the last tick (or all) leave one bin, and go back to the system. */
 static size_t bin_drain(struct shard *shard, unsigned number, bool all)
 {

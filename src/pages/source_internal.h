@@ -37,6 +37,8 @@ void source_default_serve_malloc(void);
 void source_give_cold(struct quire_source *source, const struct quire_span *span);
 /* A span of the default source is longer by so much, in its place.  False: another source's, or there is no room behind it; nothing has changed. */
 bool source_extend(const struct quire_source *source, struct quire_span *span, size_t more_bytes);
+/* region_fill(); of another source's span its own memory. */
+int source_fill(const struct quire_source *source, const struct quire_span *span);
 void source_default_give_now(const struct quire_span *span); /* limbo passed */
 
 C_DECLARATIONS_END

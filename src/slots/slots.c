@@ -12,7 +12,7 @@
 
 #include "base/random.h"
 
-STATIC_ASSERT(offsetof(struct magazine, below) + sizeof(void *) == sizeof(struct magazine), "what an empty magazine's top finds");
+STATIC_ASSERT(offsetof(struct magazine, below) + MAGAZINE_BELOW * sizeof(void *) == sizeof(struct magazine), "what an empty magazine's top finds");
 
 enum { OWN_BYTES = 16 << 20, OWN_SLOT_BYTES_MOST = 2 << 10, BATCH = 3, BATCH_BYTES = 32 << 10 };
 
@@ -30,7 +30,7 @@ void slots_setup(void)
 void magazine_init(struct magazine *mag, uint32_t room)
 {
     uint16_t id = (uint16_t)(u32_add_relaxed(&made, 1) % UINT16_MAX + 1); /* 0: of slots in their pages */
-    *mag = (struct magazine){.key = slots_key_of(id), .id = id, .room = (uint8_t)room, .below = &slots_nothing};
+    *mag = (struct magazine){.key = slots_key_of(id), .id = id, .room = (uint8_t)room, .below = {&slots_nothing, &slots_nothing, &slots_nothing, &slots_nothing}};
 }
 
 uint32_t magazine_room(size_t slot_bytes, size_t bytes, uint32_t most)

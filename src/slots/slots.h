@@ -27,7 +27,7 @@
 
 C_DECLARATIONS_BEGIN
 
-enum { MAGAZINE_SLOTS = 124, SLOTS_LARGE_BYTES = 64 << 10 };
+enum { MAGAZINE_SLOTS = 121, MAGAZINE_BELOW = 4, SLOTS_LARGE_BYTES = 64 << 10 };
 
 /* Pointers to free slots, behind this; each slot's mark names the magazine by its key. */
 struct magazine {
@@ -37,7 +37,8 @@ struct magazine {
     uint16_t id;    /* names its own key */
     uint8_t room;
     uint8_t is_small; /* lies in a cache; is never on a list */
-    const void *below; /* &slots_nothing: what the top of an empty magazine points to never carries a mark */
+    /* &slots_nothing.  What the top of an empty magazine points to never carries a mark; and who fetches ahead finds addresses here that are mapped. */
+    const void *below[MAGAZINE_BELOW];
 };
 
 /* One thread's free slots of one size. */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* A fork while another thread (fork_steps.h), or this one (own_forks.h), is at any instruction of an operation of a heap, a slab, the default source or a plan. */
+#include "pages/source_internal.h"
 #include "race/fork_steps.h"
 #include "race/heap_race.h"
 #include "race/own_forks.h"
@@ -33,6 +34,16 @@ void take_pages(size_t count, size_t bytes)
         had++;
     while (had-- > 0)
         source->verbs->give(source, &spans[had]);
+}
+
+void fill_pages()
+{
+    quire_source *source = quire_source_default();
+    quire_span span;
+    if (source->verbs->take(source, 4 * os_page_bytes(), os_page_bytes(), &span) == 0) {
+        (void)source_fill(source, &span);
+        source->verbs->give(source, &span);
+    }
 }
 
 /* Six sizes, where a thread keeps four. */
@@ -71,6 +82,7 @@ const Stepped stepped[] = {
     {"source: pages come and go", [](World &) { take_pages(8, 2 * os_page_bytes()); }},
     {"source: spans of a million bytes", [](World &) { take_pages(4, size_t(1) << 20); }},
     {"source: spans of a quarter of a region", [](World &) { take_pages(5, size_t(256) << 20); }},
+    {"source: a span is filled, and what is behind it", [](World &) { fill_pages(); }},
     {"source: trim", [](World &) { quire_source_trim(quire_source_default()); }},
 };
 

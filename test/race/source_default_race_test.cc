@@ -10,6 +10,7 @@
 #include <quire/source.h>
 
 #include "base/atomic.h"
+#include "pages/source_internal.h"
 #include "support.h"
 
 namespace {
@@ -49,6 +50,8 @@ void churn(unsigned seed, unsigned steps)
             Owned owned = {{}, random.next()};
             size_t bytes = random.below(50) == 0 ? size_t(4) << 20 : (size_t(1) << random.below(6)) * page + (random.below(4) == 0 ? page : 0);
             ASSERT_EQ(source->verbs->take(source, bytes, page, &owned.span), 0);
+            if (random.below(4) == 0)
+                (void)source_fill(source, &owned.span); /* also what others have behind it by then */
             for (size_t at = 0; at < bytes; at += page) {
                 uint64_t *word = reinterpret_cast<uint64_t *>(static_cast<char *>(owned.span.start) + at);
                 if (owned.span.flags & QUIRE_SPAN_ZERO) {

@@ -491,7 +491,7 @@ TEST_F(SlabMemory, empty_magazines_that_wait_for_full_ones_do_not_wait_for_ever)
         all([&](void *&one) { one = quire_slab_alloc(slab); });
     }
     size_t with_vacant = taken();
-    EXPECT_GT(with_vacant, live + mib) << "a kilobyte for each 124 elements, or nothing is shown";
+    EXPECT_GT(with_vacant, live + mib) << "a kilobyte for each 121 elements, or nothing is shown";
     Decay decay(30000000);
     EXPECT_TRUE(at_last([&] { return taken() < live + mib / 4; })) << with_vacant - live << " and now " << taken() - live;
     all([&](void *one) { quire_slab_free(slab, one); });

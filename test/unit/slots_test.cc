@@ -103,6 +103,21 @@ private:
 
 } // namespace
 
+/* What is fetched ahead of a magazine's last slots stands in front of its first. */
+TEST(Slots, in_front_of_the_first_slot_stand_addresses_that_are_mapped)
+{
+    Cache c;
+    c.free(4 * MAGAZINE_SLOTS);
+    std::vector<const magazine *> all{c.cache.cur, c.cache.prev};
+    for (const magazine *mag = c.cache.own; mag; mag = mag->next)
+        all.push_back(mag);
+    size_t seen = 0;
+    for (const magazine *mag : all)
+        for (int i = 1; mag && i <= MAGAZINE_BELOW; i++, seen++)
+            EXPECT_EQ(addr_load_relaxed(magazine_slots(mag) - i), uintptr_t(&slots_nothing)) << i;
+    EXPECT_GE(seen, size_t(MAGAZINE_BELOW));
+}
+
 TEST(Slots, of_large_ones_a_thread_keeps_little_for_itself)
 {
     const uint32_t most = 128;

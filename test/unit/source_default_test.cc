@@ -317,6 +317,106 @@ TEST(SourceDefault, idle_memory_that_cannot_make_way_is_asked_once_for_each_span
     });
 }
 
+namespace {
+bool populates()
+{
+    void *probe;
+    EXPECT_EQ(os_map(page, page, &probe), 0);
+    bool can = os_populate(probe, page) == 0 && os_resident_bytes(probe, page) == page;
+    (void)os_unmap(probe, page);
+    return can;
+}
+/* A fresh span, and what source_fill() says of it: how much more is idle then. */
+struct Filled {
+    quire_span span;
+    size_t ahead;
+};
+Filled fill_fresh()
+{
+    raise_peak();
+    Filled out = {take(4 * page), 0};
+    EXPECT_TRUE(out.span.flags & QUIRE_SPAN_ZERO);
+    size_t idle = stats().idle_bytes;
+    EXPECT_EQ(source_fill(source, &out.span), 0);
+    EXPECT_EQ(os_resident_bytes(out.span.start, out.span.bytes), out.span.bytes);
+    out.ahead = stats().idle_bytes - idle;
+    return out;
+}
+} // namespace
+
+TEST(SourceDefault, a_span_that_is_filled_brings_some_of_what_is_behind_it)
+{
+    if (!populates() || memory_is_watched())
+        GTEST_SKIP() << "not by this system, or what is watched is in memory by then";
+    in_child([] {
+        Filled filled = fill_fresh();
+        char *behind = static_cast<char *>(filled.span.start) + filled.span.bytes;
+        EXPECT_EQ(filled.ahead, size_t(256) << 10);
+        EXPECT_EQ(os_resident_bytes(behind, filled.ahead), filled.ahead);
+        EXPECT_LT(os_resident_bytes(behind, filled.ahead + page), filled.ahead + page);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+        EXPECT_EQ(source_fill(source, &filled.span), 0);
+        EXPECT_EQ(stats().idle_bytes, filled.ahead) << "it is there, and counted once";
+        quire_span next = take(4 * page);
+        EXPECT_EQ(next.start, behind) << "it is what is taken next";
+        EXPECT_FALSE(next.flags & QUIRE_SPAN_ZERO);
+        EXPECT_TRUE(all_zero(next));
+        EXPECT_EQ(stats().idle_bytes, filled.ahead - next.bytes);
+        EXPECT_GE(quire_source_trim(source), filled.ahead - next.bytes);
+        EXPECT_EQ(stats().idle_bytes, 0u);
+        EXPECT_EQ(os_resident_bytes(behind, filled.ahead), next.bytes);
+        give(next);
+        give(filled.span);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+    });
+}
+
+TEST(SourceDefault, nothing_is_filled_ahead_that_others_have_or_that_cannot_stay_idle)
+{
+    if (!populates() || memory_is_watched())
+        GTEST_SKIP() << "not by this system, or what is watched is in memory by then";
+    in_child([] { /* up to the next span that is taken, and around what is idle */
+        raise_peak();
+        quire_span span[8];
+        for (quire_span &each : span)
+            each = take(4 * page);
+        source->verbs->give(source, &span[2]);
+        quire_source_trim(source);
+        size_t idle = stats().idle_bytes;
+        EXPECT_EQ(source_fill(source, &span[1]), 0);
+        EXPECT_EQ(stats().idle_bytes, idle + span[2].bytes);
+        EXPECT_EQ(os_resident_bytes(span[3].start, span[3].bytes), 0u);
+        EXPECT_EQ(source_fill(source, &span[1]), 0);
+        EXPECT_EQ(stats().idle_bytes, idle + span[2].bytes);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+    });
+    in_child([] {
+        EXPECT_EQ(quire_source_set_decay(source, 0), 0);
+        EXPECT_EQ(fill_fresh().ahead, 0u);
+    });
+    in_child([] { /* places are drawn: nobody knows the next */
+        region_scatter(true);
+        EXPECT_EQ(fill_fresh().ahead, 0u);
+    });
+    in_child([] { /* the system refuses */
+        quire_span span = take(4 * page);
+        os_fault_set(OS_ADVISE, 1, true);
+        size_t idle = stats().idle_bytes;
+        EXPECT_EQ(source_fill(source, &span), -ENOMEM);
+        EXPECT_EQ(stats().idle_bytes, idle);
+        os_fault_set(OS_ADVISE, 0, false);
+    });
+    in_child([] { /* another source's cookies say nothing of regions */
+        quire_source *other = quire_source_anon();
+        quire_span span = {};
+        EXPECT_EQ(other->verbs->take(other, 4 * page, page, &span), 0);
+        size_t idle = stats().idle_bytes;
+        EXPECT_EQ(source_fill(other, &span), 0);
+        EXPECT_EQ(os_resident_bytes(span.start, span.bytes), span.bytes);
+        EXPECT_EQ(stats().idle_bytes, idle);
+    });
+}
+
 TEST(SourceDefault, the_page_map_of_addresses_that_went_back_goes_back_too)
 {
     if (memory_is_watched())
