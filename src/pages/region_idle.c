@@ -171,12 +171,13 @@ void region_alone(ptrdiff_t change_bytes)
 
 /* ---- filled ahead ---- */
 
-/* So many pages from `end` on that nobody has and that are not in memory, but are taken next; never more than makes no way for a large span. */
-static size_t ahead_locked(const struct region *region, size_t end)
+/* So many pages from `end` on, for whole spans of `each`, that nobody has and that are not in memory, but are taken next; not more than may stay idle. */
+static size_t ahead_locked(const struct region *region, size_t end, size_t each)
 {
     size_t most = regions.most_bytes / IDLE_PARTS, pages = (most < AHEAD_BYTES ? most : AHEAD_BYTES) >> os_page_shift();
     size_t stop = end + pages < region->committed_pages ? end + pages : region->committed_pages;
-    return bits_find(region->idle, end, bits_find(region->map.taken, end, stop, true), true) - end;
+    size_t ahead = bits_find(region->idle, end, bits_find(region->map.taken, end, stop, true), true) - end;
+    return ahead - ahead % each;
 }
 
 /* They are in memory now.  Some may have been taken meanwhile. */
@@ -198,7 +199,7 @@ int region_fill(const struct quire_span *span)
     size_t end = may ? (size_t)((char *)span->start + span->bytes - region->start) >> os_page_shift() : 0, ahead = 0;
     if (may) {
         lock_take(&regions.lock);
-        ahead = ahead_locked(region, end);
+        ahead = ahead_locked(region, end, span->bytes >> os_page_shift());
         lock_drop(&regions.lock);
     }
     int error = os_populate(span->start, span->bytes + (ahead << os_page_shift()));
