@@ -61,6 +61,17 @@ def test_every_saved_run_is_a_baseline_that_says_when_where_and_by_which_command
     assert cmd_bench.regressions(saved, saved) == []
 
 
+def test_runs_of_several_machines_are_said_to_be_of_these():
+    def table(model_of):
+        run = json.loads((DATA / "seeds.json").read_text())
+        return bench_document.machine(lambda name: {**run, "machine": {**run["machine"], "cpu_model": model_of(name)}}, None)
+
+    assert "| processor | A, 2 CPUs |" in table(lambda name: "A")
+    several = next(line for line in table(lambda name: "B" if name == "apps" else "A").splitlines() if "processor" in line)
+    others = ", ".join(name for name in bench_document.RUNS if name != "apps")
+    assert f"{others}: A, " in several and "apps: B, " in several and several.index("A, ") < several.index("B, ")
+
+
 def test_the_document_says_what_its_figures_do_not_show_and_names_each_command():
     text = (DOC / "performance.md").read_text()
     assert "## What these figures do not show" in text

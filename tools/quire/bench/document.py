@@ -187,19 +187,32 @@ def rounded(value):
 # ---- what stands for a mark; saved(NAME) is a run ----
 
 
+def peers_of(m):
+    """The libraries of a machine that were measured beside ours."""
+    found = re.findall(r"(\S+) \((\S+)\)", m["peers"])
+    return ", ".join(f"{name} ({os.path.basename(path)})" for name, path in found) or "none"
+
+
+def by_machine(saved, say):
+    """What is to be said of the machine; where the runs are of several, of each, with their names."""
+    said = {}
+    for name in RUNS:
+        said.setdefault(say(saved(name)["machine"]), []).append(name)
+    return next(iter(said)) if len(said) == 1 else "; ".join(f"{', '.join(names)}: {what}" for what, names in said.items())
+
+
 def machine(saved, _):
     """{{machine}}: a table of what was measured where."""
-    m = saved("seeds")["machine"]
-    peers = ", ".join(
-        f"{name} ({os.path.basename(path)})" for name, path in re.findall(r"(\S+) \((\S+)\)", m["peers"])
-    )
+    facts = [
+        ("processor", lambda m: f"{m['cpu_model']}, {m['cpus_usable']} CPUs"),
+        ("memory", lambda m: f"{size_text(m['memory_bytes'])}, OS pages of {size_text(m['os_page_bytes'])}"),
+        ("system", lambda m: f"{m['system']}, {m['kernel']}, {m['libc']}"),
+        ("huge pages", lambda m: f"`{m['thp_enabled']}`"),
+        ("peers", peers_of),
+    ]
     rows = [
         ("dates", ", ".join(sorted({saved(name)["date"] for name in RUNS}))),
-        ("processor", f"{m['cpu_model']}, {m['cpus_usable']} CPUs"),
-        ("memory", f"{size_text(m['memory_bytes'])}, OS pages of {size_text(m['os_page_bytes'])}"),
-        ("system", f"{m['system']}, {m['kernel']}, {m['libc']}"),
-        ("huge pages", f"`{m['thp_enabled']}`"),
-        ("peers", peers or "none"),
+        *((name, by_machine(saved, say)) for name, say in facts),
         ("load before", ", ".join(f"{n} {saved(n)['machine']['load_average_before']}" for n in RUNS)),
     ]
     return "| | |\n|---|---|\n" + "\n".join(f"| {a} | {b} |" for a, b in rows)
