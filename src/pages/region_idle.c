@@ -9,7 +9,7 @@
  * And sooner, where a large span or block would make the process larger than it ever was: idle memory that does not fit it makes way.  For small ones that
  * would not pay: what is idle is wanted again by the next of them.  Nor does it in a process that does not grow (region_turns_over_locked()).
  *
- * What is about to be filled comes with its memory, and with a 64th of all behind it: one call of the system, where a page fault for each page would be.
+ * What is about to be filled comes with its memory, and with a 128th of all behind it: one call of the system, where a page fault for each page would be.
  *
  * Two sets of bits instead of a time for each span: aged becomes a copy of idle at each tick, and a page that is taken leaves both.
  *
@@ -23,7 +23,7 @@
 #include "pages/reaper.h"
 #include "pages/region_internal.h"
 
-enum { DISCARD_PAGES_MAX = 64, FORGET_AT_ONCE = 16, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, TURNING_PARTS = 3, LESS_PARTS = 2, WAY_PARTS = 32, WAY_BYTES = 256 << 10, AHEAD_BYTES = 256 << 10 };
+enum { DISCARD_PAGES_MAX = 64, FORGET_AT_ONCE = 16, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, TURNING_PARTS = 3, LESS_PARTS = 2, WAY_PARTS = 32, WAY_BYTES = 256 << 10, AHEAD_PARTS = 128, AHEAD_BYTES = 256 << 10 };
 
 static atomic_u32 keep_all; /* 1: as much as the peak */
 static atomic_u32 has_aged;  /* 1: who helped has let idle memory age since the last tick, which is not to be another */
@@ -174,7 +174,7 @@ void region_alone(ptrdiff_t change_bytes)
 /* So many pages from `end` on, for whole spans of `each`, that nobody has and that are not in memory, but are taken next; not more than may stay idle. */
 static size_t ahead_locked(const struct region *region, size_t end, size_t each)
 {
-    size_t most = regions.most_bytes / IDLE_PARTS, pages = (most < AHEAD_BYTES ? most : AHEAD_BYTES) >> os_page_shift();
+    size_t most = regions.most_bytes / AHEAD_PARTS, pages = (most < AHEAD_BYTES ? most : AHEAD_BYTES) >> os_page_shift();
     size_t stop = end + pages < region->committed_pages ? end + pages : region->committed_pages;
     size_t ahead = bits_find(region->idle, end, bits_find(region->map.taken, end, stop, true), true) - end;
     return ahead - ahead % each;
@@ -207,6 +207,8 @@ int region_fill(const struct quire_span *span)
         lock_take(&regions.lock);
         idle_from_locked(region, end, end + ahead);
         lock_drop(&regions.lock);
+        if (unlikely(reaper_decay_is_0())) /* said meanwhile, and what was idle then is gone */
+            (void)region_drain(true);
     }
     return error;
 }

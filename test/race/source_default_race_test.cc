@@ -99,6 +99,41 @@ TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_de
     EXPECT_LE(stats.taken_bytes, others_bytes);
 }
 
+TEST(SourceDefaultRace, where_nothing_is_to_stay_idle_nothing_is_filled_ahead_that_does)
+{
+    const bool is_short = memory_is_watched() && !test_long();
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
+    std::vector<quire_span> held; /* so much that a 128th of it is more than a page */
+    for (int i = 0; i < 8; i++) {
+        held.emplace_back();
+        ASSERT_EQ(source->verbs->take(source, size_t(1) << 20, page, &held.back()), 0);
+    }
+    for (int round = 0; round < (is_short ? 20 : 200); round++) {
+        ASSERT_EQ(quire_source_set_decay(source, DECAY_STILL_NS), 0);
+        std::atomic<bool> begun{false};
+        std::thread filler([&] {
+            for (int i = 0; i < 20; i++) {
+                quire_span span;
+                if (source->verbs->take(source, 4 * page, page, &span) != 0)
+                    return;
+                (void)source_fill(source, &span);
+                source->verbs->give(source, &span);
+                begun = true;
+            }
+        });
+        while (!begun)
+            sched_yield();
+        ASSERT_EQ(quire_source_set_decay(source, 0), 0);
+        filler.join();
+        quire_source_stats(source, &stats);
+        ASSERT_EQ(stats.idle_bytes, 0u) << "round " << round;
+        ASSERT_EQ(quire_source_check(source), nullptr);
+    }
+    for (quire_span &span : held)
+        source->verbs->give(source, &span);
+    ASSERT_EQ(quire_source_set_decay(source, DECAY_STILL_NS), 0);
+}
+
 TEST(SourceDefaultRace, children_forked_from_busy_threads_can_take_and_give)
 {
 #if BUILT_WITH_TSAN

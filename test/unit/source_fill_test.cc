@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+/* A span that comes with its memory, and with some for those behind it (region_fill()). */
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include <quire/source.h>
+
+#include "pages/region_internal.h"
+#include "pages/source_internal.h"
+#include "support.h"
+#include "unit/source_kit.h"
+
+namespace {
+const size_t page = os_page_bytes();
+const size_t mib = 1 << 20;
+quire_source *source = quire_source_default();
+
+quire_span take(size_t bytes)
+{
+    quire_span span = {};
+    EXPECT_EQ(source->verbs->take(source, bytes, page, &span), 0) << bytes;
+    return span;
+}
+size_t idle_bytes()
+{
+    struct quire_source_stats out = {.struct_bytes = sizeof out};
+    quire_source_stats(source, &out);
+    return out.idle_bytes;
+}
+bool all_zero(const quire_span &span)
+{
+    const char *p = static_cast<const char *>(span.start);
+    return p[0] == 0 && memcmp(p, p + 1, span.bytes - 1) == 0;
+}
+/* So much was in memory once that a 128th of it is more than is ever filled ahead; and nothing is idle. */
+void raise_peak()
+{
+    std::vector<quire_span> spans(16);
+    for (quire_span &span : spans)
+        span = take(4 * mib);
+    for (quire_span &span : spans)
+        source->verbs->give(source, &span);
+    quire_source_trim(source);
+}
+bool populates()
+{
+    void *probe;
+    EXPECT_EQ(os_map(page, page, &probe), 0);
+    bool can = os_populate(probe, page) == 0 && os_resident_bytes(probe, page) == page;
+    (void)os_unmap(probe, page);
+    return can;
+}
+/* A fresh span, and what source_fill() says of it: how much more is idle then. */
+struct Filled {
+    quire_span span;
+    size_t ahead;
+};
+Filled fill_fresh()
+{
+    raise_peak();
+    Filled out = {take(4 * page), 0};
+    EXPECT_TRUE(out.span.flags & QUIRE_SPAN_ZERO);
+    size_t idle = idle_bytes();
+    EXPECT_EQ(source_fill(source, &out.span), 0);
+    EXPECT_EQ(os_resident_bytes(out.span.start, out.span.bytes), out.span.bytes);
+    out.ahead = idle_bytes() - idle;
+    return out;
+}
+/* In a child: what one test has taken, or set, does not meet the next. */
+template <typename Body> void alone(Body body)
+{
+    EXPECT_EQ(in_child([&] {
+                  body();
+                  return testing::Test::HasFailure() ? 1 : 0;
+              }),
+              0);
+}
+} // namespace
+
+TEST(SourceFill, a_span_that_is_filled_brings_some_of_what_is_behind_it)
+{
+    if (!populates() || memory_is_watched())
+        GTEST_SKIP() << "not by this system, or what is watched is in memory by then";
+    alone([] {
+        Filled filled = fill_fresh();
+        char *behind = static_cast<char *>(filled.span.start) + filled.span.bytes;
+        EXPECT_EQ(filled.ahead, size_t(256) << 10);
+        EXPECT_EQ(os_resident_bytes(behind, filled.ahead), filled.ahead);
+        EXPECT_LT(os_resident_bytes(behind, filled.ahead + page), filled.ahead + page);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+        EXPECT_EQ(source_fill(source, &filled.span), 0);
+        EXPECT_EQ(idle_bytes(), filled.ahead) << "it is there, and counted once";
+        quire_span next = take(4 * page);
+        EXPECT_EQ(next.start, behind) << "it is what is taken next";
+        EXPECT_FALSE(next.flags & QUIRE_SPAN_ZERO);
+        EXPECT_TRUE(all_zero(next));
+        EXPECT_EQ(idle_bytes(), filled.ahead - next.bytes);
+        EXPECT_GE(quire_source_trim(source), filled.ahead - next.bytes);
+        EXPECT_EQ(idle_bytes(), 0u);
+        EXPECT_EQ(os_resident_bytes(behind, filled.ahead), next.bytes);
+        source->verbs->give(source, &next);
+        source->verbs->give(source, &filled.span);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+    });
+}
+
+TEST(SourceFill, nothing_is_filled_ahead_that_others_have_or_that_cannot_stay_idle)
+{
+    if (!populates() || memory_is_watched())
+        GTEST_SKIP() << "not by this system, or what is watched is in memory by then";
+    alone([] { /* up to the next span that is taken, and around what is idle */
+        raise_peak();
+        quire_span span[8];
+        for (quire_span &each : span)
+            each = take(4 * page);
+        source->verbs->give(source, &span[2]);
+        quire_source_trim(source);
+        size_t idle = idle_bytes();
+        EXPECT_EQ(source_fill(source, &span[1]), 0);
+        EXPECT_EQ(idle_bytes(), idle + span[2].bytes);
+        EXPECT_EQ(os_resident_bytes(span[3].start, span[3].bytes), 0u);
+        EXPECT_EQ(source_fill(source, &span[1]), 0);
+        EXPECT_EQ(idle_bytes(), idle + span[2].bytes);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+    });
+    alone([] {
+        EXPECT_EQ(quire_source_set_decay(source, 0), 0);
+        EXPECT_EQ(fill_fresh().ahead, 0u);
+    });
+    alone([] { /* places are drawn: nobody knows the next */
+        region_scatter(true);
+        EXPECT_EQ(fill_fresh().ahead, 0u);
+    });
+    alone([] { /* the system refuses */
+        quire_span span = take(4 * page);
+        os_fault_set(OS_ADVISE, 1, true);
+        size_t idle = idle_bytes();
+        EXPECT_EQ(source_fill(source, &span), -ENOMEM);
+        EXPECT_EQ(idle_bytes(), idle);
+        os_fault_set(OS_ADVISE, 0, false);
+    });
+    alone([] { /* another source's cookies say nothing of regions */
+        quire_source *other = quire_source_anon();
+        quire_span span = {};
+        EXPECT_EQ(other->verbs->take(other, 4 * page, page, &span), 0);
+        size_t idle = idle_bytes();
+        EXPECT_EQ(source_fill(other, &span), 0);
+        EXPECT_EQ(os_resident_bytes(span.start, span.bytes), span.bytes);
+        EXPECT_EQ(idle_bytes(), idle);
+    });
+}
