@@ -60,6 +60,30 @@ print("requests:", sys.argv[2]); print("latency p50: 1.5 ms"); print("latency p9
 """
 
 
+ASK_TO_GO = """
+import pathlib, socket, sys
+def of_port(process):
+    words = (process / "cmdline").read_bytes().split(b"\\0")
+    return words[0].endswith(b"/server") and words[1] == sys.argv[1].encode()
+def is_running(process):
+    try:
+        return (process / "stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except OSError:
+        return False
+served = []
+for process in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+        served += [process] if of_port(process) else []
+    except (OSError, IndexError):
+        pass
+assert served
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+c.send(b"q")
+while any(is_running(process) for process in served):  # its connection ends before it has
+    c.recv(1)
+"""
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
@@ -209,11 +233,11 @@ def test_the_command_for_the_other_processes_of_a_server_has_its_load(monkeypatc
         assert said in report._process_text()[1], report._process_text()
 
 
-def test_a_program_that_ends_otherwise_than_by_our_signal_keeps_its_status(server):
+def test_a_program_that_ends_otherwise_than_by_our_signal_keeps_its_status(server, tmp_path):
     port = free_port()
-    ask = f"python3 -c \"import socket; c = socket.create_connection(('127.0.0.1', {port})); c.send(b'q'); c.recv(1)\""
+    (tmp_path / "ask.py").write_text(ASK_TO_GO)
     with pytest.raises(EnvironmentLacks) as caught:
-        one_run(server[0], port, load_of(load=f"{ask}; true", ready_port=port))
+        one_run(server[0], port, load_of(load=f"python3 {tmp_path}/ask.py {port}; true", ready_port=port))
     assert "ended under the load" in caught.value.what and "asked to go" in caught.value.why
 
 
