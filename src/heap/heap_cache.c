@@ -28,6 +28,7 @@
 
 enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, DEPOT_OWNS = 16, IN_A_ROW = 4 };
 
+STATIC_ASSERT(sizeof(struct magazine) + MAGAZINE_SLOTS * sizeof(atomic_addr) <= HEAP_MAGAZINE_WORDS * sizeof(uint64_t), "a magazine lies where a header's bits would");
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
 /* What a bin without a magazine has: nothing, and room for nothing. */

@@ -8,7 +8,7 @@
  *     +------+------+----+------+-----------------+------------+
  *     0                committed ^                             (committed: readable and writable; beyond: PROT_NONE)
  *
- *     a page:   never handed out --take--> taken --give--> idle (resident) --discard--> free and zero
+ *     a page:   never handed out --take--> taken --give--> idle (resident; or filled ahead) --discard--> free and zero
  *                     free and zero <-----------------------------'
  *
  * Invariants, checked by region_check():
@@ -197,11 +197,21 @@ static size_t scatter_locked(struct region *region, size_t lowest, size_t pages,
     return place[chosen];
 }
 
-/* These pages are taken, for a span of so many bytes.  How many of them were idle; *over_bytes: region_over_locked(). */
+/* How many of these are idle, and came ahead: nobody has had them.  From now on somebody has those before `end`. */
+static size_t blank_out_locked(struct region *region, size_t idx, size_t end)
+{
+    size_t from = idx > region->zero_from ? idx : region->zero_from, to = end < region->filled_to ? end : region->filled_to;
+    if (from >= to)
+        return 0;
+    region->zero_from = to;
+    return bits_count_in(region->idle, from, to);
+}
+
+/* These pages are taken, for a span of so many bytes.  How many of them were idle, and may not be zero; *over_bytes: region_over_locked(). */
 static size_t pages_out_locked(struct region *region, size_t idx, size_t pages, size_t span_bytes, size_t *over_bytes)
 {
     unsigned shift = os_page_shift();
-    size_t warm = bits_count_in(region->idle, idx, idx + pages);
+    size_t warm = bits_count_in(region->idle, idx, idx + pages), blank = blank_out_locked(region, idx, idx + pages);
     if (warm) {
         bits_clear(region->idle, idx, idx + pages);
         bits_clear(region->aged, idx, idx + pages);
@@ -209,7 +219,7 @@ static size_t pages_out_locked(struct region *region, size_t idx, size_t pages, 
     }
     sums_out_locked(pages << shift);
     *over_bytes = warm < pages ? region_over_locked(span_bytes) : 0;
-    return warm;
+    return warm - blank;
 }
 
 static int take_cut_locked(size_t bytes, size_t align_bytes, struct quire_span *out, size_t *over_bytes)
@@ -234,12 +244,12 @@ static int take_cut_locked(size_t bytes, size_t align_bytes, struct quire_span *
     }
     if (unlikely(u32_load_relaxed(&regions.scatters) != 0) && kind == REGION_SMALL)
         idx = scatter_locked(region, idx, pages, align_log2);
-    size_t warm = pages_out_locked(region, idx, pages, bytes, over_bytes);
+    size_t used = pages_out_locked(region, idx, pages, bytes, over_bytes);
     if (QUIRE_CHECK)
         bits_clear_one(region->cached, idx);
     *out = (struct quire_span){.start = region->start + (idx << shift),
                                .bytes = bytes,
-                               .flags = warm ? 0 : QUIRE_SPAN_ZERO,
+                               .flags = used ? 0 : QUIRE_SPAN_ZERO,
                                .cookie = SPAN_REGION | region->id << ORIGIN_BITS};
     return 0;
 }

@@ -38,7 +38,7 @@ void region_let_go(void);
 int region_take(size_t bytes, size_t align_bytes, bool is_last, struct quire_span *out);
 /* The span is larger by so many bytes behind it, in its place, if nobody has these: then true, and span->bytes says so. */
 bool region_extend(struct quire_span *span, size_t more_bytes);
-/* A fresh span is about to be written all over: its memory comes now, and with it some for those behind it, idle until then.  -EINVAL: the system cannot. */
+/* A fresh span is about to be written all over: its memory comes now, and with it some for those behind it, at most 256 KiB, idle until then.  -EINVAL: the system cannot. */
 int region_fill(const struct quire_span *span);
 /* A heap has mapped so many bytes more, or fewer, past the regions: idle memory makes way for them, too. */
 void region_alone(ptrdiff_t change_bytes);
@@ -56,7 +56,7 @@ bool region_help(void); /* what a tick would discard, some of it; true: that was
 struct region_stats {
     size_t out_bytes;      /* taken and not given back */
     size_t out_bytes_peak; /* the most that has been */
-    size_t idle_bytes;     /* given back, still resident */
+    size_t idle_bytes;     /* given back, or filled ahead, and resident */
     size_t meta_bytes;
     size_t reserved_bytes;
 };

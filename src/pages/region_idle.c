@@ -9,13 +9,16 @@
  * And sooner, where a large span or block would make the process larger than it ever was: idle memory that does not fit it makes way.  For small ones that
  * would not pay: what is idle is wanted again by the next of them.  Nor does it in a process that does not grow (region_turns_over_locked()).
  *
- * What is about to be filled comes with its memory, and with a 128th of all behind it: one call of the system, where a page fault for each page would be.
+ * What is about to be filled comes with its memory, and with that of pages behind it, a 128th of the peak: one call of the system, where a page fault for
+ * each page would be.  Until somebody has these they are idle, and zero.
  *
  * Two sets of bits instead of a time for each span: aged becomes a copy of idle at each tick, and a page that is taken leaves both.
  *
  * Locks: regions.lock, let go between two runs of at most discard_pages_max() pages: a taker waits some tens of microseconds at most.
  * Not here: who ticks (reaper.c).
  */
+#include <errno.h>
+
 #include "base/align.h"
 #include "os/os.h"
 #include "pages/lost.h"
@@ -171,7 +174,7 @@ void region_alone(ptrdiff_t change_bytes)
 
 /* ---- filled ahead ---- */
 
-/* So many pages from `end` on, for whole spans of `each`, that nobody has and that are not in memory, but are taken next; not more than may stay idle. */
+/* So many pages from `end` on, for whole spans of `each`, that nobody has and that are not in memory, but are taken next. */
 static size_t ahead_locked(const struct region *region, size_t end, size_t each)
 {
     size_t most = regions.most_bytes / AHEAD_PARTS, pages = (most < AHEAD_BYTES ? most : AHEAD_BYTES) >> os_page_shift();
@@ -180,37 +183,49 @@ static size_t ahead_locked(const struct region *region, size_t end, size_t each)
     return ahead - ahead % each;
 }
 
-/* They are in memory now.  Some may have been taken meanwhile. */
-static void idle_from_locked(struct region *region, size_t first, size_t stop)
+/* They are in memory now, most of them.  Some may have been taken meanwhile, or are idle since. */
+static void filled_locked(struct region *region, size_t first, size_t stop)
 {
+    region->filled_from = region->zero_from = first;
+    region->filled_to = stop;
     for (size_t idx = first; idx < stop; idx++) {
-        if (bits_test(region->map.taken, idx) || bits_test(region->idle, idx))
+        if (bits_test(region->map.taken, idx) || bits_test(region->idle, idx)) {
+            region->zero_from = idx + 1;
             continue;
+        }
         bits_set_one(region->idle, idx);
         regions.sums.idle_bytes += os_page_bytes();
         region->idle_end = idx < region->idle_end ? region->idle_end : idx + 1;
     }
 }
 
+/* With what is ahead; and if that is refused, perhaps for a page there that another has taken and protected meanwhile, alone. */
+static int fill_from(struct region *region, const struct quire_span *span, size_t end, size_t ahead)
+{
+    int error = os_populate(span->start, span->bytes + (ahead << os_page_shift()));
+    if (error && ahead != 0)
+        error = os_populate(span->start, span->bytes);
+    if (ahead == 0 || error == -EINVAL)
+        return error;
+    lock_take(&regions.lock);
+    filled_locked(region, end, end + ahead);
+    lock_drop(&regions.lock);
+    if (unlikely(reaper_decay_is_0())) /* said meanwhile, and what was idle then is gone */
+        (void)region_drain(true);
+    return error;
+}
+
 int region_fill(const struct quire_span *span)
 {
-    bool may = span_origin(span) == SPAN_REGION && u32_load_relaxed(&regions.scatters) == 0 && !reaper_decay_is_0();
-    struct region *region = may ? region_by_id[span->cookie >> ORIGIN_BITS] : NULL;
-    size_t end = may ? (size_t)((char *)span->start + span->bytes - region->start) >> os_page_shift() : 0, ahead = 0;
-    if (may) {
-        lock_take(&regions.lock);
-        ahead = ahead_locked(region, end, span->bytes >> os_page_shift());
-        lock_drop(&regions.lock);
-    }
-    int error = os_populate(span->start, span->bytes + (ahead << os_page_shift()));
-    if (ahead != 0 && error == 0) {
-        lock_take(&regions.lock);
-        idle_from_locked(region, end, end + ahead);
-        lock_drop(&regions.lock);
-        if (unlikely(reaper_decay_is_0())) /* said meanwhile, and what was idle then is gone */
-            (void)region_drain(true);
-    }
-    return error;
+    if (span_origin(span) != SPAN_REGION || u32_load_relaxed(&regions.scatters) != 0 || reaper_decay_is_0())
+        return os_populate(span->start, span->bytes);
+    struct region *region = region_by_id[span->cookie >> ORIGIN_BITS];
+    size_t pages = span->bytes >> os_page_shift(), end = ((size_t)((char *)span->start - region->start) >> os_page_shift()) + pages;
+    lock_take(&regions.lock);
+    bool is_there = end - pages >= region->filled_from && end <= region->filled_to;
+    size_t ahead = is_there ? 0 : ahead_locked(region, end, pages);
+    lock_drop(&regions.lock);
+    return is_there ? 0 : fill_from(region, span, end, ahead);
 }
 
 /* ---- the clock ---- */

@@ -40,7 +40,8 @@ void fill_pages()
 {
     quire_source *source = quire_source_default();
     quire_span span;
-    if (source->verbs->take(source, 4 * os_page_bytes(), os_page_bytes(), &span) == 0) {
+    quire_source_trim(source); /* or its memory is there */
+    if (source->verbs->take(source, os_page_bytes(), os_page_bytes(), &span) == 0) {
         (void)source_fill(source, &span);
         source->verbs->give(source, &span);
     }

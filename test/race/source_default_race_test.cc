@@ -103,22 +103,23 @@ TEST(SourceDefaultRace, where_nothing_is_to_stay_idle_nothing_is_filled_ahead_th
 {
     const bool is_short = memory_is_watched() && !test_long();
     struct quire_source_stats stats = {.struct_bytes = sizeof stats};
-    std::vector<quire_span> held; /* so much that a 128th of it is more than a page */
-    for (int i = 0; i < 8; i++) {
+    std::vector<quire_span> held; /* so much that a 128th of it is more than what is filled */
+    for (int i = 0; i < 64; i++) {
         held.emplace_back();
         ASSERT_EQ(source->verbs->take(source, size_t(1) << 20, page, &held.back()), 0);
     }
-    for (int round = 0; round < (is_short ? 20 : 200); round++) {
+    for (int round = 0; round < (is_short ? 20 : 100); round++) {
         ASSERT_EQ(quire_source_set_decay(source, DECAY_STILL_NS), 0);
         std::atomic<bool> begun{false};
         std::thread filler([&] {
             for (int i = 0; i < 20; i++) {
                 quire_span span;
+                quire_source_trim(source); /* or all there is has been filled */
+                begun = true;
                 if (source->verbs->take(source, 4 * page, page, &span) != 0)
                     return;
                 (void)source_fill(source, &span);
                 source->verbs->give(source, &span);
-                begun = true;
             }
         });
         while (!begun)
