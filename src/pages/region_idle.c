@@ -174,11 +174,16 @@ void region_alone(ptrdiff_t change_bytes)
 
 /* ---- filled ahead ---- */
 
-/* So many pages from `end` on, for whole spans of `each`, that nobody has and that are not in memory, but are taken next. */
+/*
+ * So many pages from `end` on, for whole spans of `each`, that nobody has and that are not in memory, but are taken next: twice as many as the last time,
+ * if half of those were filled; none, if others took them, who touch little of what they take; and then as for one span.
+ */
 static size_t ahead_locked(const struct region *region, size_t end, size_t each)
 {
+    size_t had = region->filled_to - region->filled_from, wanted = had == 0 ? each : region->filled_used >= had / 2 ? 2 * had : 0;
     size_t most = regions.most_bytes / AHEAD_PARTS, pages = (most < AHEAD_BYTES ? most : AHEAD_BYTES) >> os_page_shift();
-    size_t stop = end + pages < region->committed_pages ? end + pages : region->committed_pages;
+    size_t stop = end + (wanted < pages ? wanted : pages);
+    stop = stop < region->committed_pages ? stop : region->committed_pages;
     size_t ahead = bits_find(region->idle, end, bits_find(region->map.taken, end, stop, true), true) - end;
     return ahead - ahead % each;
 }
@@ -188,6 +193,7 @@ static void filled_locked(struct region *region, size_t first, size_t stop)
 {
     region->filled_from = region->zero_from = first;
     region->filled_to = stop;
+    region->filled_used = 0;
     for (size_t idx = first; idx < stop; idx++) {
         if (bits_test(region->map.taken, idx) || bits_test(region->idle, idx)) {
             region->zero_from = idx + 1;
@@ -205,7 +211,7 @@ static int fill_from(struct region *region, const struct quire_span *span, size_
     int error = os_populate(span->start, span->bytes + (ahead << os_page_shift()));
     if (error && ahead != 0)
         error = os_populate(span->start, span->bytes);
-    if (ahead == 0 || error == -EINVAL)
+    if (error == -EINVAL)
         return error;
     lock_take(&regions.lock);
     filled_locked(region, end, end + ahead);
@@ -223,6 +229,7 @@ int region_fill(const struct quire_span *span)
     size_t pages = span->bytes >> os_page_shift(), end = ((size_t)((char *)span->start - region->start) >> os_page_shift()) + pages;
     lock_take(&regions.lock);
     bool is_there = end - pages >= region->filled_from && end <= region->filled_to;
+    region->filled_used += is_there ? pages : 0;
     size_t ahead = is_there ? 0 : ahead_locked(region, end, pages);
     lock_drop(&regions.lock);
     return is_there ? 0 : fill_from(region, span, end, ahead);

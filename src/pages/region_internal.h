@@ -33,6 +33,7 @@ struct region {
     size_t idle_end;        /* none at or behind it is idle */
     uint64_t *aged;         /* those that were idle at the last tick */
     size_t filled_from, filled_to; /* pages that came ahead of their use, the last time; as a tick may have given back */
+    size_t filled_used;     /* so many of them were then to be filled */
     size_t zero_from;       /* of them, nobody had those from here on: idle or not, they are zero */
     size_t forget_from, forget_to; /* pages among which some were discarded: the page map's memory for them goes at the next tick */
     uint64_t *cached;       /* `check` build: first pages of spans that lie in a cache; where none is taken, it says nothing */

@@ -100,7 +100,7 @@ static void region_rederive(struct region *region)
         taken += at < region->pages ? run : 0; /* the others were let go */
     }
     region->idle_end = region->pages;
-    region->filled_from = region->filled_to = region->zero_from = 0;
+    region->filled_from = region->filled_to = region->filled_used = region->zero_from = 0;
     for (size_t w = 0; w * 64 < region->pages; w++)
         region->aged[w] &= region->idle[w];
     regions.sums.idle_bytes += bits_count_in(region->idle, 0, region->pages) << os_page_shift();
