@@ -73,6 +73,7 @@ install(DIRECTORY doc examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHIN
 find_program(QUIRE_SCDOC scdoc DOC "Makes the manual pages")
 find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 if(QUIRE_SCDOC AND Python3_Interpreter_FOUND)
+  install(CODE "file(LOCK \"${PROJECT_BINARY_DIR}/manual.lock\" GUARD PROCESS)") # another may be installing this build at the moment
   install(CODE "file(REMOVE_RECURSE \"${PROJECT_BINARY_DIR}/manual\")") # quoted: a folder's name may have spaces
   install(CODE "execute_process(RESULT_VARIABLE status
     COMMAND \"${Python3_EXECUTABLE}\" -B \"${PROJECT_SOURCE_DIR}/scripts/manual/pages.py\" \"${PROJECT_BINARY_DIR}/manual\" --scdoc \"${QUIRE_SCDOC}\")

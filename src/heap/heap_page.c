@@ -345,8 +345,10 @@ bool heap_next_page(struct heap_local *local, unsigned class)
         page_leave(local, page);
     else
         page = adopt(local, class);
-    if (!page)
+    if (!page) {
+        heap_caches_make_way(local);
         page = page_new(local, class, has_filled);
+    }
     if (!page)
         return false;
     bin_set(bin, page);

@@ -165,15 +165,22 @@ void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slo
     slots_set(cache, empty ? empty : small);
 }
 
+struct magazine *slots_take_own(struct slot_cache *cache)
+{
+    struct magazine *own = cache->own;
+    cache->own = NULL;
+    cache->owns = cache->unsorted = 0;
+    return own;
+}
+
 struct magazine *slots_take_all(struct slot_cache *cache)
 {
-    struct magazine *all = cache->own, *mine[] = {cache->cur, cache->prev};
+    struct magazine *all = slots_take_own(cache), *mine[] = {cache->cur, cache->prev};
     slots_sync(cache);
     for (int i = 0; i < 2; i++)
         if (mine[i] && !mine[i]->is_small)
             magazine_push(&all, mine[i]);
-    cache->own = cache->prev = NULL;
-    cache->owns = cache->unsorted = 0;
+    cache->prev = NULL;
     return all;
 }
 

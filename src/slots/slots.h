@@ -140,6 +140,7 @@ void slots_sort_from(struct slot_cache *cache, const struct magazine *first, siz
 void slots_batch(struct slot_cache *cache, size_t slot_bytes);
 void slots_sort(struct slot_cache *cache); /* those unsorted, while nobody who must find each slot looks */
 void slots_after_fork(void); /* in the child: nobody sorts */
+struct magazine *slots_take_own(struct slot_cache *cache); /* a list */
 /* All that are not small and hold something, perhaps: one list. */
 struct magazine *slots_take_all(struct slot_cache *cache);
 /* After that: it begins anew with `small`, which is empty.  Returns what was spare. */

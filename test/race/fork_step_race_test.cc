@@ -6,6 +6,7 @@
 #include "race/own_forks.h"
 #include "race/slab_race.h"
 #include "steer_kit.h"
+#include "unit/heap_inside.h"
 
 #if QUIRE_CPU_X86_64
 namespace {
@@ -17,13 +18,21 @@ struct World {
     quire_heap *heap;
     quire_slab *slab;
     void *own[BLOCKS], *other[BLOCKS], *large, *slots[BLOCKS], *others_slots[BLOCKS], *left[BLOCKS];
+    bool made_way;
 };
 
 struct Stepped {
     const char *name;
     void (*run)(World &w);
     size_t before; /* small blocks that this thread frees first: its magazines are full then */
+    int rounds;    /* so often, and more than once: then it has many */
 };
+
+/* This thread's full magazines of small blocks, beyond two; a secure heap has none. */
+uint32_t owns(const World &w)
+{
+    return heap_mine(w.heap)->bin[heap_class_of(SMALL)].slots.owns;
+}
 
 void take_pages(size_t count, size_t bytes)
 {
@@ -70,6 +79,7 @@ const Stepped stepped[] = {
     {"heap: 64 blocks of a new size", [](World &w) { fill(w.left, [&] { return quire_heap_alloc(w.heap, 1000); }); }},
     {"heap: free of 64 of one's own", [](World &w) { for (void *p : w.own) quire_heap_free(w.heap, p); }},
     {"heap: free of 64 of one's own, past full magazines", [](World &w) { for (void *p : w.own) quire_heap_free(w.heap, p); }, 300},
+    {"heap: full magazines make way for a page", [](World &w) { w.left[0] = quire_heap_alloc(w.heap, 2000), w.made_way = owns(w) == 0; }, 2000, 4},
     {"heap: free of 64 of another's", [](World &w) { for (void *p : w.other) quire_heap_free(w.heap, p); }},
     {"heap: a large block comes and grows", [](World &w) { w.left[0] = quire_heap_realloc(w.heap, quire_heap_alloc(w.heap, LARGE), 2 * LARGE); }},
     {"heap: a large block goes", [](World &w) { quire_heap_free(w.heap, w.large); }},
@@ -153,6 +163,7 @@ public:
     {
         set_up(w.other, w.others_slots);
         unsigned forks = fork_at_steps(x.name, which, [this] { set_up_own(); }, [this] { x.run(w); }, [this] { return child_of(w); });
+        EXPECT_TRUE(w.made_way || !x.rounds);
         EXPECT_STREQ(quire_heap_check(w.heap), nullptr);
         EXPECT_STREQ(quire_slab_check(w.slab), nullptr);
         return forks;
@@ -175,15 +186,22 @@ private:
     void set_up_own()
     {
         std::vector<void *> before(x.before);
-        for (void *&p : before)
-            p = quire_heap_alloc(w.heap, SMALL);
-        set_up(w.own, w.slots), w.large = quire_heap_alloc(w.heap, LARGE);
-        for (void *p : before)
-            quire_heap_free(w.heap, p);
+        for (int round = 0; round <= x.rounds; round++) {
+            for (void *&p : before)
+                p = quire_heap_alloc(w.heap, SMALL);
+            if (round == x.rounds)
+                set_up(w.own, w.slots), w.large = quire_heap_alloc(w.heap, LARGE);
+            for (void *p : before)
+                quire_heap_free(w.heap, p);
+        }
         std::thread([this] { /* it ends, and a trim finds what it had */
             for (size_t bytes = 16; bytes < 4000; bytes += bytes / 2)
                 quire_heap_free(w.heap, quire_heap_alloc(w.heap, bytes));
         }).join();
+        if (x.rounds && bias_works()) {
+            EXPECT_TRUE(owns(w) > 8 || heap_is_secure(w.heap)) << owns(w);
+            heap_mine(w.heap)->pages_had = 15; /* the next is the one where it looks */
+        }
     }
 
     void set_up(void *(&blocks)[BLOCKS], void *(&slots)[BLOCKS])

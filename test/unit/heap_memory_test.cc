@@ -9,6 +9,7 @@
 #include <quire/stats.h>
 
 #include "model/slab_worker.h"
+#include "unit/heap_inside.h"
 #include "unit/heap_scope.h"
 
 namespace {
@@ -189,6 +190,36 @@ TEST_F(HeapMemory, what_is_freed_side_by_side_goes_to_its_pages_each_time)
 TEST_F(HeapMemory, what_is_freed_in_no_order_again_and_again_goes_to_its_pages_too)
 {
     EXPECT_LE(meta_after(6, false), 200000u * 48 / 20);
+}
+
+/* In this thread's full magazines. */
+static size_t owned_bytes(const Heap &heap)
+{
+    const struct heap_local *local = heap_mine(heap);
+    size_t bytes = 0;
+    for (unsigned c = 0; c < HEAP_CLASSES; c++)
+        bytes += local->bin[c].slots.owns * slots_magazine_bytes(heap_class_bytes(c));
+    return bytes;
+}
+
+TEST_F(HeapMemory, full_magazines_make_way_for_pages_of_another_size)
+{
+    if (!bias_works())
+        GTEST_SKIP() << "threads have no magazines";
+    Heap heap;
+    for (int round = 0; round < 6; round++) {
+        Blocks blocks;
+        for (size_t n = 0; n < 60000; n++)
+            blocks.push_back(heap.alloc(64 + n % 13 * 16));
+        heap.free(blocks);
+    }
+    const size_t kept = owned_bytes(heap);
+    ASSERT_GT(kept, 4 * mib) << "what is freed and allocated again stays";
+    Blocks same = heap.alloc_many(4000, 64);
+    EXPECT_GT(owned_bytes(heap), kept - mib) << "for as long as no page is wanted";
+    Blocks others = heap.alloc_many(8 * mib / 400, 400);
+    EXPECT_LE(owned_bytes(heap), mib / 4 + heap.stats().mapped_bytes / 64);
+    heap.free(same), heap.free(others);
 }
 
 TEST_F(HeapMemory, churn_with_drifting_sizes_stays_flat)
