@@ -22,11 +22,12 @@ LIST = ROOT / "src/preload/first.ld"
 MICRO = f"{ROOT}/build/release/bench/micro --workload "
 IDLE = "true"
 SMALL = [MICRO + words for words in ("skewed", "fraction", "window", "simple", "thrash", "scratch --threads 2")]  # small blocks alone, and threads that end
+GROWING = "perl -e 'for (1..3) { $h{$_} = $_ x 40 for 1..90000; delete $h{$_} for 1..80000; $s .= $_ x 1000 for 1..5000; @a = map { $_ x ($_ % 5000) } 1..5000 }'"  # by realloc, and so much that a clock runs
 FORKING = "perl -e 'fork'"  # whose child is looked at
 LONG_LIVED = MICRO + "cross --threads 4"
 OTHERS = [
     "ls /usr", f"cat {ROOT}/README.md", f"sort {ROOT}/README.md", f"jq . {ROOT}/CMakePresets.json", "python3 -S -c 'print(1)'",
-    "perl -e '$h{$_} = $_ x 20 for 1..20000; delete $h{$_} for 1..9999'", MICRO + "cover", LONG_LIVED, FORKING,
+    "perl -e '$h{$_} = $_ x 20 for 1..20000; delete $h{$_} for 1..9999'", GROWING, MICRO + "cover", LONG_LIVED, FORKING,
 ]  # fmt: skip
 TARGETS = ("quire_objects", "quire_steer_objects", "quire_prof_objects", "quire_malloc")
 GDB = """

@@ -75,7 +75,7 @@ struct quire_source {
 struct quire_source_stats {
     size_t struct_bytes;   /* sizeof, set by the caller */
     size_t taken_bytes;    /* spans in use */
-    size_t idle_bytes;     /* given back to the source, not yet to the system */
+    size_t idle_bytes;     /* in memory and nobody's: given back to the source, or brought ahead of its use */
     size_t meta_bytes;     /* the source's own bookkeeping */
     size_t reserved_bytes; /* address space reserved, committed or not */
     size_t peak_bytes;     /* the most that taken_bytes has been */

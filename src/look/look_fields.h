@@ -27,7 +27,7 @@ enum look_role { LOOK_WHOLE, LOOK_PART, LOOK_COUNT, LOOK_LEVEL, LOOK_EVENTS, LOO
 
 #define LOOK_SOURCE_FIELDS(X)                                                                      \
     X(taken_bytes, LOOK_PART, 1, "spans in use")                                                   \
-    X(idle_bytes, LOOK_PART, 1, "given back to the source, not yet to the system")                 \
+    X(idle_bytes, LOOK_PART, 1, "in memory and nobody's: given back to the source, or brought ahead of its use") \
     X(meta_bytes, LOOK_PART, 1, "the source's own bookkeeping")                                    \
     X(reserved_bytes, LOOK_COUNT, 1, "address space reserved, committed or not")                   \
     X(peak_bytes, LOOK_LEVEL, 1, "the most that taken_bytes has been")                             \

@@ -139,7 +139,7 @@ static bool pool_reset(struct quire_percpu *pool)
     return inside;
 }
 
-static void after_fork(void)
+static NOINLINE void pools_after_fork(void)
 {
     struct lock_notes notes;
     bool lists = lock_is_mine(&percpu_pools.lock), inside = percpu_threads_after_fork();
@@ -169,6 +169,13 @@ static void after_fork(void)
     if (lost)
         source_fork_lose();
     lock_take_up(&notes);
+}
+
+/* Where there was no pool, and none was being made, the child copies no page for us. */
+static void after_fork(void)
+{
+    if (percpu_pools.births != 0 || lock_held(&percpu_pools.lock))
+        pools_after_fork();
 }
 
 static __attribute__((constructor)) void percpu_at_load(void)

@@ -164,11 +164,10 @@ void slab_fork_settle(void)
     registry_unlock(&slab_registry);
 }
 
-void slab_after_fork(void)
+static NOINLINE void slabs_after_fork(void)
 {
     struct lock_notes notes;
     bool goes_on = slab_thread_is_amid(), inside = others_reset(goes_on) || amid.inside;
-    slab_shared_after_fork();
     slots_after_fork();
     if (u32_load_relaxed(&slab_pending) != 0)
         u32_store_relaxed(&slab_pending, 0);
@@ -184,4 +183,12 @@ void slab_after_fork(void)
     lock_set_aside(&notes);
     rest(inside, slab_walks());
     lock_take_up(&notes);
+}
+
+/* Where there was no slab, and none was being made, the child copies no page for us. */
+void slab_after_fork(void)
+{
+    slab_shared_after_fork();
+    if (u32_load_relaxed(&slab_any) != 0 || lock_held(&slab_registry.lock))
+        slabs_after_fork();
 }
