@@ -15,7 +15,7 @@
  * frees next finds the same.  An alloc makes room again, so who frees and allocates in turn has magazines.
  *
  * A thread that takes a new page while its full magazines hold more than a little sends these to their pages first: what is free there serves the next pages, of any size, and
- * what it has of the size that it wants is used up by then.
+ * what it has of the size that it wants is used up by then.  Their arrays, and those that are empty, serve magazines of other sizes.
  *
  * An empty magazine stays (`vacant`) in the place of each full one that is taken from a depot, and goes with the next full one that is given there.  Who finds
  * the heap's lock held takes, and gives, a batch at once.
@@ -252,8 +252,12 @@ void heap_caches_make_way(struct heap_local *local)
         kept += local->bin[c].slots.owns * slots_magazine_bytes(heap_class_bytes(c));
     if (likely(kept <= KEPT_BYTES + size_load_relaxed(&local->heap->account.mapped_bytes) / KEPT_PARTS))
         return;
-    for (unsigned c = 0; c < heap_bins_ready(local); c++)
-        put_away(local, c, slots_take_own(&local->bin[c].slots), 0);
+    for (unsigned c = 0; c < heap_bins_ready(local); c++) {
+        struct slot_cache *cache = &local->bin[c].slots;
+        put_away(local, c, slots_take_own(cache), 0);
+        mags_delete(local->heap, cache->spare);
+        cache->spare = NULL;
+    }
 }
 
 /* ---- ends ---- */

@@ -144,9 +144,14 @@ TEST(HeapGrow, a_large_block_takes_what_is_free_behind_it)
         GTEST_SKIP() << "there nothing grows in place";
     Heap heap;
     const size_t page = os_page_bytes(), less = mib + 5 * page;
-    char *room = grow(heap, nullptr, 3 * mib), *p = room;
+    char *room = grow(heap, nullptr, 3 * mib), *p = nullptr;
     quire_heap_free(heap, room);
-    size_t before = taken(), held = heap.stats().mapped_bytes;
+    Blocks holes; /* that other tests have left in front of it */
+    while ((p = grow(heap, nullptr, less)) != room && holes.size() < 100)
+        holes.push_back(p);
+    ASSERT_EQ(p, room);
+    quire_heap_free(heap, p);
+    size_t before = taken(), held = heap.stats().mapped_bytes, others = heap.stats().large_bytes;
     p = grow(heap, nullptr, less); /* its pages are the first of those, and not a power of two of them */
     ASSERT_EQ(p, room);
     memset(p, 'x', less);
@@ -155,13 +160,14 @@ TEST(HeapGrow, a_large_block_takes_what_is_free_behind_it)
         memset(p + less, 'y', bytes - less);
         ASSERT_EQ(quire_heap_usable_bytes(p) / page, (bytes + page - 1) / page);
         ASSERT_EQ(taken() - before, heap.stats().mapped_bytes - held) << bytes;
-        ASSERT_EQ(heap.stats().large_bytes, taken() - before) << bytes;
+        ASSERT_EQ(heap.stats().large_bytes - others, taken() - before) << bytes;
         ASSERT_EQ(quire_heap_check(heap), nullptr);
         ASSERT_EQ(quire_source_check(quire_source_default()), nullptr);
     }
     EXPECT_EQ(std::count(p, p + less, 'x'), ptrdiff_t(less));
     quire_heap_free(heap, p);
     EXPECT_EQ(taken(), before);
+    heap.free(holes);
     EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);
 }
 
