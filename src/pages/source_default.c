@@ -277,9 +277,13 @@ static bool is_given(struct quire_span *span)
     if (span_origin(span) != SPAN_REGION)
         return true; /* it goes back to somebody who has his own mind about its memory */
     sanitize_no_access(span->start, span->bytes);
-    if (QUIRE_CHECK)
-        region_note(span, true);
-    return !QUIRE_CHECK || size_load_relaxed(&shard_bytes_max) == 0 || limbo_pass(span);
+    if (!QUIRE_CHECK)
+        return true;
+    region_note(span, true);
+    bool passes = size_load_relaxed(&shard_bytes_max) == 0 || limbo_pass(span);
+    if (unlikely(size_load_relaxed(&shard_bytes_max) == 0)) /* said meanwhile, and limbo was empty then */
+        limbo_drain();
+    return passes;
 }
 
 static void default_give(struct quire_source *source, const struct quire_span *span)
