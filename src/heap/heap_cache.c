@@ -14,8 +14,8 @@
  * When all that a thread is to keep is full, what it frees of its own pages goes there one by one (`drains`, heap_quick_drain()): no array, no second look, and what it
  * frees next finds the same.  An alloc makes room again, so who frees and allocates in turn has magazines.
  *
- * A thread that takes a new page while its full magazines hold more than a little sends these to their pages first: what is free there serves the next pages, of any size, and
- * what it has of the size that it wants is used up by then.  Their arrays, and those that are empty, serve magazines of other sizes.
+ * Where a thread has taken new pages for twice as much as its full magazines hold, and these hold more than a little, they go to their pages before the next: what is free there serves
+ * any size, and the arrays other magazines.  Of the size that is wanted it has none by then.  Who fills and empties one size after the other takes no new page for long, and keeps all.
  *
  * An empty magazine stays (`vacant`) in the place of each full one that is taken from a depot, and goes with the next full one that is given there.  Who finds
  * the heap's lock held takes, and gives, a batch at once.
@@ -29,7 +29,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, DEPOT_OWNS = 16, KEPT_BYTES = 256 << 10, KEPT_PARTS = 64, LOOK_PAGES = 16, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, DEPOT_OWNS = 16, KEPT_BYTES = 256 << 10, KEPT_PARTS = 64, LOOK_PAGES = 16, SERVED_PARTS = 2, IN_A_ROW = 4 };
 
 STATIC_ASSERT(sizeof(struct magazine) + MAGAZINE_SLOTS * sizeof(atomic_addr) <= HEAP_MAGAZINE_WORDS * sizeof(uint64_t), "a magazine lies where a header's bits would");
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
@@ -245,13 +245,14 @@ bool heap_cache_make_room(struct heap_local *local, unsigned class, void *p)
 
 void heap_caches_make_way(struct heap_local *local)
 {
-    size_t kept = 0;
-    if (++local->pages_had % LOOK_PAGES != 0)
+    size_t kept = 0, had = (size_t)++local->pages_had * HEAP_PAGE_BYTES_LEAST;
+    if (local->pages_had % LOOK_PAGES != 0)
         return;
     for (unsigned c = 0; c < heap_bins_ready(local); c++)
         kept += local->bin[c].slots.owns * slots_magazine_bytes(heap_class_bytes(c));
-    if (likely(kept <= KEPT_BYTES + size_load_relaxed(&local->heap->account.mapped_bytes) / KEPT_PARTS))
+    if (likely(kept <= KEPT_BYTES + size_load_relaxed(&local->heap->account.mapped_bytes) / KEPT_PARTS) || kept > had / SERVED_PARTS)
         return;
+    local->pages_had = 0;
     for (unsigned c = 0; c < heap_bins_ready(local); c++) {
         struct slot_cache *cache = &local->bin[c].slots;
         put_away(local, c, slots_take_own(cache), 0);

@@ -19,7 +19,7 @@ void heap_cache_none(struct slot_cache *cache); /* no magazine: the first time t
 bool heap_cache_refill(struct heap_local *local, unsigned class); /* `cur` is empty; false: so it stays */
 bool heap_cache_make_room(struct heap_local *local, unsigned class, void *p); /* in `cur`, for a slot of this size; false: it is in its page */
 void heap_cache_missed(struct heap_local *local, unsigned class); /* another word of a page is used */
-void heap_caches_make_way(struct heap_local *local); /* before each new page; each 16th time full magazines of other sizes go to their pages, if they hold more than a little */
+void heap_caches_make_way(struct heap_local *local); /* before each new page: each 16th time full magazines go to their pages, if they hold more than a little and did not serve */
 void heap_caches_flush(struct heap_local *local, bool ends); /* all slots to the pages, or on their way there; but full magazines to the depots if its thread ends */
 void heap_depots_flush(struct heap_local *local); /* the heap's, by this local */
 void heap_depots_unlearn(struct quire_heap *heap); /* that magazines are to be large */

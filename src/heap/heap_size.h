@@ -24,7 +24,8 @@ enum {
     HEAP_CLASSES = HEAP_FINE_CLASSES + 6 * 8,
     HEAP_ZERO = HEAP_CLASSES, /* the class of blocks of no bytes, which no request of any size has */
     HEAP_BINS,
-    HEAP_SLOTS_MAX = 4096 /* in a page */
+    HEAP_SLOTS_MAX = 4096, /* in a page */
+    HEAP_PAGE_BYTES_LEAST = 16 << 10
 };
 
 /* The class of a request of one byte more than these, at most HEAP_SMALL_MAX. */
@@ -78,8 +79,8 @@ static inline unsigned heap_class_aligned(size_t bytes, size_t align_bytes)
 /* A page: 64 slots where that is between 16 and 64 KiB, eight slots at least; a power of two, as the source likes it, and whole OS pages. */
 static inline size_t heap_page_bytes(size_t slot_bytes, size_t os_page_bytes)
 {
-    size_t bytes = slot_bytes * 64;
-    bytes = bytes < (16 << 10) ? 16 << 10 : bytes > (64 << 10) ? 64 << 10 : bytes;
+    size_t bytes = slot_bytes * 64, least = HEAP_PAGE_BYTES_LEAST;
+    bytes = bytes < least ? least : bytes > (64 << 10) ? 64 << 10 : bytes;
     bytes = bytes < slot_bytes * 8 ? slot_bytes * 8 : bytes;
     bytes = (size_t)1 << log2_ceil(bytes);
     return bytes < os_page_bytes ? os_page_bytes : bytes;

@@ -217,9 +217,25 @@ TEST_F(HeapMemory, full_magazines_make_way_for_pages_of_another_size)
     ASSERT_GT(kept, 4 * mib) << "what is freed and allocated again stays";
     Blocks same = heap.alloc_many(4000, 64);
     EXPECT_GT(owned_bytes(heap), kept - mib) << "for as long as no page is wanted";
-    Blocks others = heap.alloc_many(8 * mib / 400, 400);
+    Blocks others = heap.alloc_many(32 * mib / 400, 400);
     EXPECT_LE(owned_bytes(heap), mib / 4 + heap.stats().mapped_bytes / 64);
     heap.free(same), heap.free(others);
+}
+
+/* What would go would be had again at once, page by page. */
+TEST_F(HeapMemory, full_magazines_stay_with_who_fills_and_empties_one_size_after_the_other)
+{
+    if (!bias_works())
+        GTEST_SKIP() << "threads have no magazines";
+    Heap heap;
+    uint32_t pages = 0;
+    for (int round = 0; round < 12; round++) {
+        pages = heap_mine(heap) == &heap_local_none ? 0 : heap_mine(heap)->pages_had;
+        for (size_t bytes = 64; bytes < 192; bytes += 16)
+            heap.free(heap.alloc_many(10000, bytes));
+    }
+    EXPECT_EQ(heap_mine(heap)->pages_had, pages) << "the last round takes no page";
+    EXPECT_GT(owned_bytes(heap), 4 * mib);
 }
 
 TEST_F(HeapMemory, churn_with_drifting_sizes_stays_flat)
