@@ -227,7 +227,7 @@ void heap_larges_flush(struct heap_local *local)
         if (page)
             large_free(page, page->span.start, HEAP_CACHED);
     }
-    local->has_larges = false;
+    __atomic_store_n(&local->has_larges, false, __ATOMIC_RELAXED);
 }
 
 /* NULL: none of as many pages. */
@@ -236,7 +236,7 @@ static void *cache_take(struct quire_heap *heap, size_t bytes, size_t align_byte
     size_t all = heap_large_all(bytes, 0);
     struct heap_local *local = heap_mine(heap);
     void *p = NULL;
-    if (heap != &heap_of_process || !local->has_larges || !larges_enter(local))
+    if (heap != &heap_of_process || !__atomic_load_n(&local->has_larges, __ATOMIC_RELAXED) || !larges_enter(local)) /* a visitor may be flushing it */
         return NULL;
     if (all >= HEAP_ALONE_BYTES) /* what is kept may lie where so much would fit */
         heap_larges_flush(local);
@@ -279,7 +279,7 @@ static bool cache_put(struct quire_heap *heap, struct heap_page *page, const voi
     }
     if (likely(done)) {
         local->larges[0] = page;
-        local->has_larges = true;
+        __atomic_store_n(&local->has_larges, true, __ATOMIC_RELAXED);
     }
     larges_leave(local);
     return done;
