@@ -78,17 +78,11 @@ bool lock_holds_any(void);
 /* Set at load when ThreadSanitizer watches a program whose Quire was built without it: it then has to be told of our locks. */
 extern bool lock_watched;
 
-/* In the child of a fork others look whether this thread holds any (heap/heap_fork.c). */
-static ALWAYS_INLINE void lock_note(uint32_t rank, const struct lock *lock)
-{
-    __atomic_store_n(&lock_mine[rank], lock, __ATOMIC_RELAXED);
-}
-
 static ALWAYS_INLINE void lock_taken(const struct lock *lock)
 {
     if (QUIRE_CHECK)
         lock_check_take(lock, lock->rank);
-    lock_note(lock->rank, lock);
+    lock_mine[lock->rank] = lock;
     atomic_fence_signal(); /* before anything is half done */
     if (unlikely(lock_watched))
         sanitize_begin_of_use(lock);
@@ -152,7 +146,7 @@ static ALWAYS_INLINE bool lock_drop(struct lock *lock)
     if (QUIRE_CHECK)
         lock_check_drop(lock);
     atomic_fence_signal();
-    lock_note(lock->rank, NULL);
+    lock_mine[lock->rank] = NULL;
     if (unlikely(lock_watched))
         sanitize_end_of_use(lock);
     return unlikely(u32_exchange_release(&lock->word, 0) == LOCK_SLEPT_FOR) && lock_wake(lock); /* release [lock] */
@@ -166,11 +160,11 @@ static inline void lock_rerank(struct lock *lock, uint32_t rank)
         lock_check_drop(lock);
         lock_check_take(lock, rank);
     }
-    lock_note(rank, lock);
+    lock_mine[rank] = lock;
     atomic_fence_signal(); /* at no moment it is not this thread's */
     lock->rank = rank;
     atomic_fence_signal();
-    lock_note(before, NULL);
+    lock_mine[before] = NULL;
 }
 
 static inline bool lock_held(const struct lock *lock)

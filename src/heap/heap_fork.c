@@ -162,8 +162,8 @@ static void all_repair(struct heap_walk *walks)
 
 /* ---- in the middle of something ---- */
 
-/* A heap's, or one that may be taken inside of a heap: with that, too, all of a heap's locks are out of reach. */
-static bool holds_any(const struct lock *const *locks)
+/* A heap's, or one that may be taken inside of a heap: with that, too, all of a heap's locks are out of reach.  Another thread's are read behind a barrier: it has come outside, or is seen inside. */
+static NO_SANITIZE bool holds_any(const struct lock *const *locks)
 {
     bool any = false;
     for (int rank = LOCK_HEAPS; rank < LOCK_RANK_COUNT; rank++)
