@@ -2,11 +2,12 @@
 /*
  * shapes.c - elements of one size, allocated and freed in the shapes that programs have; the slab, or whatever malloc is loaded.
  *
- *     local     each thread: `count` elements, runs and strides of them freed and allocated again, all freed
- *     replace   each thread: one of 1,000, at random, freed and allocated again
- *     ring      each thread frees in batches of 256 what the thread before it allocated
- *     produce   of each two threads one allocates, the other frees; up to 8 batches between them
- *     handover  each thread replaces among 1,000, 20,000 times, then ends: a new thread takes its elements over (as `larson` does)
+ *     local      each thread: `count` elements, runs and strides of them freed and allocated again, all freed
+ *     alternate  each thread: `count` elements, all freed; then a twentieth as many blocks of 32 KiB from malloc, all freed
+ *     replace    each thread: one of 1,000, at random, freed and allocated again
+ *     ring       each thread frees in batches of 256 what the thread before it allocated
+ *     produce    of each two threads one allocates, the other frees; up to 8 batches between them
+ *     handover   each thread replaces among 1,000, 20,000 times, then ends: a new thread takes its elements over (as `larson` does)
  *
  * Elements are written whole when allocated and looked at before they are freed.  M allocations a second of the process's CPU time.
  *
@@ -22,7 +23,7 @@
 
 #include "bench.h"
 
-enum { LIVE = 1000, BATCH = 256, SLOTS = 8, HANDOVER_STEPS = 20000, THREADS_MAX = 128, LINE = 64 };
+enum { LIVE = 1000, BATCH = 256, SLOTS = 8, HANDOVER_STEPS = 20000, THREADS_MAX = 128, LINE = 64, LARGE_BYTES = 32 << 10, LARGE_PART = 20 };
 
 static struct quire_slab *slab; /* NULL: malloc */
 static size_t element_bytes, count, threads;
@@ -77,6 +78,28 @@ static void *local(void *unused)
             renew(v, count, step);
         for (size_t i = 0; i < count; i++)
             give(v[i]);
+    }
+    allocations += done;
+    return NULL;
+}
+
+/* ---- alternate ---- */
+
+static void *alternate(void *unused)
+{
+    unsigned char **v = bench_scratch(count, sizeof *v);
+    unsigned long long done = 0;
+    (void)unused;
+    for (; !stopped(); done += count) {
+        for (size_t i = 0; i < count; i++)
+            v[i] = take();
+        for (size_t i = 0; i < count; i++)
+            give(v[i]);
+        for (size_t i = 0; i < count / LARGE_PART; i++)
+            if (!(v[i] = malloc(LARGE_BYTES)))
+                bench_die("no memory");
+        for (size_t i = 0; i < count / LARGE_PART; i++)
+            free(v[i]);
     }
     allocations += done;
     return NULL;
@@ -200,14 +223,14 @@ static void *handover(void *array)
 static const struct shape {
     const char *name;
     void *(*run)(void *);
-} shapes[] = {{"local", local}, {"replace", replace}, {"ring", ring}, {"produce", produce}, {"handover", handover}};
+} shapes[] = {{"local", local}, {"alternate", alternate}, {"replace", replace}, {"ring", ring}, {"produce", produce}, {"handover", handover}};
 
 static void *(*shape_named(const char *name))(void *)
 {
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         if (!strcmp(shapes[i].name, name))
             return shapes[i].run;
-    bench_usage("no such shape", "--shape local, replace, ring, produce or handover");
+    bench_usage("no such shape", "--shape local, alternate, replace, ring, produce or handover");
 }
 
 /* Runs until the process has used so much CPU; a busy machine gets four times as long. */

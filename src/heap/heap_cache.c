@@ -15,7 +15,8 @@
  * frees next finds the same.  An alloc makes room again, so who frees and allocates in turn has magazines.
  *
  * Where a thread has taken new pages for twice as much as its full magazines hold, and these hold more than a little, they go to their pages before the next: what is free there serves
- * any size, and the arrays other magazines.  Of the size that is wanted it has none by then.  Who fills and empties one size after the other takes no new page for long, and keeps all.
+ * any size, and the arrays other magazines.  A size that was emptied and is wanted again has its slots from pages then; so they go again only after 64 times the time that it took: little
+ * of a program that fills and empties several sizes in turn.
  *
  * An empty magazine stays (`vacant`) in the place of each full one that is taken from a depot, and goes with the next full one that is given there.  Who finds
  * the heap's lock held takes, and gives, a batch at once.
@@ -29,7 +30,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, DEPOT_OWNS = 16, KEPT_BYTES = 256 << 10, KEPT_PARTS = 64, LOOK_PAGES = 16, SERVED_PARTS = 2, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, DEPOT_OWNS = 16, KEPT_BYTES = 256 << 10, KEPT_PARTS = 64, LOOK_PAGES = 16, SERVED_PARTS = 2, AGAIN_TIMES = 64, IN_A_ROW = 4 };
 
 STATIC_ASSERT(sizeof(struct magazine) + MAGAZINE_SLOTS * sizeof(atomic_addr) <= HEAP_MAGAZINE_WORDS * sizeof(uint64_t), "a magazine lies where a header's bits would");
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
@@ -96,12 +97,18 @@ static uint32_t own_max(const struct heap_local *local, unsigned class)
 
 /* ---- to the pages ---- */
 
+static void spill(struct heap_local *local, unsigned class, struct magazine *mag)
+{
+    size_add_relaxed(&local->heap->of_class[class].spilled, mag->count);
+    heap_spill(local, mag);
+}
+
 /* The older half of the small magazine. */
 static void spill_half(struct heap_local *local, unsigned class, struct magazine *small)
 {
     uint32_t all = small->count, half = all / 2;
     small->count = half;
-    heap_spill(local, class, small);
+    spill(local, class, small);
     for (uint32_t i = half; i < all; i++)
         addr_store_relaxed(&magazine_slots(small)[i - half], addr_load_relaxed(&magazine_slots(small)[i]));
     small->count = all - half;
@@ -169,7 +176,7 @@ static void put_away(struct heap_local *local, unsigned class, struct magazine *
         lock_drop(&heap->lock);
     }
     for (struct magazine *mag; (mag = magazine_pop(&full)) != NULL;) {
-        heap_spill(local, class, mag);
+        spill(local, class, mag);
         magazine_push(&cache->spare, mag);
     }
 }
@@ -207,7 +214,7 @@ static void grow(struct heap_local *local, unsigned class)
     struct magazine *small = cache->cur, *mag = large ? mag_new(&(struct place){local, class}) : NULL;
     slots_sync(cache);
     if (mag)
-        heap_spill(local, class, small);
+        spill(local, class, small);
     else
         spill_half(local, class, small);
     slots_set(cache, mag ? mag : small);
@@ -243,6 +250,18 @@ bool heap_cache_make_room(struct heap_local *local, unsigned class, void *p)
     return !cache->drains;
 }
 
+/* Not counted as what may be missed: the thread may keep as much again. */
+static void own_put_away(struct heap_local *local, struct slot_cache *cache)
+{
+    struct magazine *own = slots_take_own(cache);
+    for (struct magazine *mag; (mag = magazine_pop(&own)) != NULL;) {
+        heap_spill(local, mag);
+        magazine_push(&cache->spare, mag);
+    }
+    mags_delete(local->heap, cache->spare);
+    cache->spare = NULL;
+}
+
 void heap_caches_make_way(struct heap_local *local)
 {
     size_t kept = 0, had = (size_t)++local->pages_had * HEAP_PAGE_BYTES_LEAST;
@@ -252,13 +271,14 @@ void heap_caches_make_way(struct heap_local *local)
         kept += local->bin[c].slots.owns * slots_magazine_bytes(heap_class_bytes(c));
     if (likely(kept <= KEPT_BYTES + size_load_relaxed(&local->heap->account.mapped_bytes) / KEPT_PARTS) || kept > had / SERVED_PARTS)
         return;
+    uint64_t from_ns = os_time_ns();
+    if (from_ns < local->way_again_ns)
+        return;
+    for (unsigned c = 0; c < heap_bins_ready(local); c++)
+        own_put_away(local, &local->bin[c].slots);
+    uint64_t to_ns = os_time_ns();
     local->pages_had = 0;
-    for (unsigned c = 0; c < heap_bins_ready(local); c++) {
-        struct slot_cache *cache = &local->bin[c].slots;
-        put_away(local, c, slots_take_own(cache), 0);
-        mags_delete(local->heap, cache->spare);
-        cache->spare = NULL;
-    }
+    local->way_again_ns = to_ns + AGAIN_TIMES * (to_ns - from_ns);
 }
 
 /* ---- ends ---- */
@@ -270,10 +290,11 @@ void heap_caches_flush(struct heap_local *local, bool ends)
         if (!cache->cur)
             continue;
         put_away(local, c, slots_take_all(cache), ends ? DEPOT_OWNS * own_max(local, c) : 0);
-        heap_spill(local, c, &local->small[c].mag);
+        spill(local, c, &local->small[c].mag);
         drained_count(local, c);
         mags_delete(local->heap, slots_clear(cache, &local->small[c].mag));
     }
+    local->pages_had = 0;
     heap_larges_flush(local);
 }
 
@@ -294,7 +315,7 @@ void heap_depots_flush(struct heap_local *local)
             lock_drop(&heap->lock);
             if (!mag)
                 continue;
-            heap_spill(local, c, mag);
+            spill(local, c, mag);
             magazine_push(&empty, mag);
         }
     }

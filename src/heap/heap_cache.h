@@ -39,7 +39,7 @@ static ALWAYS_INLINE bool heap_has_mark(const void *slot, uint64_t mark)
 /* The slot, at p, is free from now on.  The last look at the page: it may be gone.  True: it was not due, and is there. */
 bool heap_slot_free(struct heap_local *local, struct heap_page *page, void *p, size_t slot);
 /* All of a magazine to its pages: the last look at its slots. */
-void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag);
+void heap_spill(struct heap_local *local, struct magazine *mag);
 /* Slots of a magazine that are another's, to chains of blocks on their way.  Returns where it ended: there, or before one that is not as it was left. */
 uint32_t heap_out_run(struct heap_local *local, struct heap_local *to, const struct magazine *mag, uint32_t from, uint32_t end);
 /* Whether it lies in pages of the local's own, as far as some of its slots tell. */

@@ -153,7 +153,8 @@ struct heap_local {
     uint32_t span_bytes, span_cookie; /* of the span that begins here; 0: home */
     bool is_secure, is_sample, has_larges; /* has_larges: or had, since it was flushed */
     bool is_torn; /* in the child of a fork, while repairs are due: another thread was inside */
-    uint32_t pages_had; /* from the source, since full magazines went to their pages */
+    uint32_t pages_had;    /* from the source, since full magazines went to their pages, */
+    uint64_t way_again_ns; /* and when they may go again */
     struct heap_late *late; /* secure */
     struct heap_out out[HEAP_OUT];
     struct heap_bin bin[HEAP_BINS]; /* the near ones on the first OS page, with all above: what lies behind goes back from time to time (heap_local_shrink()) */

@@ -81,7 +81,7 @@ static uint32_t run_end(const struct heap_page *page, const struct magazine *mag
     return i;
 }
 
-void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag)
+void heap_spill(struct heap_local *local, struct magazine *mag)
 {
     for (uint32_t i = 0; i < FETCH_AHEAD; i++)
         fetch(mag, i);
@@ -100,7 +100,6 @@ void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag)
         if (unlikely(i != end))
             refuse_spilled(local->heap, page, slot_at(mag, i));
     }
-    size_add_relaxed(&local->heap->of_class[class].spilled, mag->count);
     mag->count = 0;
 }
 

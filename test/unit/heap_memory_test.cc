@@ -217,6 +217,7 @@ TEST_F(HeapMemory, full_magazines_make_way_for_pages_of_another_size)
     ASSERT_GT(kept, 4 * mib) << "what is freed and allocated again stays";
     Blocks same = heap.alloc_many(4000, 64);
     EXPECT_GT(owned_bytes(heap), kept - mib) << "for as long as no page is wanted";
+    heap_mine(heap)->way_again_ns = 0; /* as after a while */
     Blocks others = heap.alloc_many(32 * mib / 400, 400);
     EXPECT_LE(owned_bytes(heap), mib / 4 + heap.stats().mapped_bytes / 64);
     heap.free(same), heap.free(others);
@@ -236,6 +237,30 @@ TEST_F(HeapMemory, full_magazines_stay_with_who_fills_and_empties_one_size_after
     }
     EXPECT_EQ(heap_mine(heap)->pages_had, pages) << "the last round takes no page";
     EXPECT_GT(owned_bytes(heap), 4 * mib);
+}
+
+/* Of the large ones few stay, and pages are wanted in each round.  Were the small ones sent away as often, a round would take twice the time. */
+TEST_F(HeapMemory, full_magazines_do_not_go_again_before_64_times_the_time_that_it_took)
+{
+    if (!bias_works())
+        GTEST_SKIP() << "threads have no magazines";
+    Heap heap;
+    auto kept_after_round = [&] {
+        heap.free(heap.alloc_many(20000, 256));
+        heap.free(heap.alloc_many(1000, 32768));
+        return owned_bytes(heap);
+    };
+    kept_after_round(), kept_after_round();
+    uint64_t &again_ns = heap_mine(heap)->way_again_ns;
+    const uint64_t hour_ns = UINT64_C(3600000000000), later_ns = os_time_ns() + hour_ns;
+    again_ns = later_ns;
+    for (int round = 0; round < 6; round++)
+        EXPECT_GT(kept_after_round(), 2 * mib);
+    again_ns = 0;
+    const uint64_t from_ns = os_time_ns();
+    EXPECT_LT(kept_after_round(), mib);
+    EXPECT_GT(again_ns, from_ns + 64 * UINT64_C(1000)) << "20,000 slots take more than a microsecond";
+    EXPECT_LT(again_ns, later_ns);
 }
 
 TEST_F(HeapMemory, churn_with_drifting_sizes_stays_flat)
