@@ -169,8 +169,8 @@ bool os_main_has_ended(void)
     return __atomic_load_n(&threads.main_has_ended, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* A key for each function.  A slot is claimed by its function and then has its key made; who comes between gets -ENOMEM and asks again later. */
-enum { EXITS_MAX = 4 };
+/* A key for each function: the library has four, its tests others.  A slot is claimed by its function and then has its key made; who comes between gets -ENOMEM and asks again later. */
+enum { EXITS_MAX = 8 };
 static struct {
     void (*fn)(void *);
     uint32_t key_plus_1;
