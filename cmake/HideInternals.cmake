@@ -25,8 +25,15 @@ endif()
 separate_arguments(flags NATIVE_COMMAND "${CMAKE_C_COMPILER_ARG1} ${CMAKE_C_FLAGS} ${CMAKE_SHARED_LINKER_FLAGS}")
 list(FILTER flags EXCLUDE REGEX "^-static|^-pie$|^-shared$|--gc-sections|--icf|--print-gc-sections")
 set(linker ${CMAKE_C_COMPILER} ${flags})
-if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+include(CheckCSourceCompiles)
+set(CMAKE_REQUIRED_LINK_OPTIONS -r -nostdlib -flinker-output=nolto-rel)
+check_c_source_compiles("const int one = 1;" QUIRE_HAS_NOLTO_REL) # gcc, but not with every linker
+unset(CMAKE_REQUIRED_LINK_OPTIONS)
+if(QUIRE_HAS_NOLTO_REL)
   list(APPEND linker -flinker-output=nolto-rel)
+endif()
+if(QUIRE_HAS_ZEROS)
+  list(APPEND linker -Wl,-T,${QUIRE_ZEROS})
 endif()
 add_custom_command(TARGET quire_static POST_BUILD VERBATIM
   COMMAND ${CMAKE_COMMAND} -D ARCHIVE=$<TARGET_FILE:quire_static> "-DLD=${linker}" -D OBJCOPY=${CMAKE_OBJCOPY} -D AR=${CMAKE_AR}

@@ -1,30 +1,44 @@
 # SPDX-License-Identifier: MIT
-"""A process holds little of the library: of its code that which most programs run (src/preload/first.ld), and nothing beside it."""
+"""A process holds little of a library: of its code that which most programs run (src/preload/first.ld, src/first.ld), and nothing beside it."""
 
 import os
 import re
+import subprocess
 import sys
 
 import pytest
 from preload_kit import LIBRARY, run
 
+LINKED = LIBRARY.with_name("libquire.so")
+
 IDLE_KIB_MAX, KIB_MAX, GROWS_KIB_MAX = 80, 124, 152  # of the library's own pages: code, the loader's tables, constants, data
+LINKED_KIB_MAX, SLAB_KIB_MAX = 64, 128
 
 
-def mappings(smaps):
-    """(rights, resident KiB) of the library's mappings, by rising addresses."""
+def mappings(smaps, library=LIBRARY):
+    """(rights, resident KiB) of a library's mappings, by rising addresses."""
     found = []
     for line in smaps.splitlines():
         if begin := re.match(r"[0-9a-f]+-[0-9a-f]+ (\S+) \S+ \S+ \d+ *(.*)", line):
             rights, file = begin.groups()
-        elif line.startswith("Rss:") and file == os.path.realpath(LIBRARY):
+        elif line.startswith("Rss:") and file == os.path.realpath(library):
             found.append((rights, int(line.split()[1])))
     return found
 
 
-@pytest.mark.skipif(b".text.other" not in LIBRARY.read_bytes(), reason="this linker was not told what is run first")
-@pytest.mark.skipif(b"GCC: (Debian 12." not in LIBRARY.read_bytes(), reason="first.ld is made for gcc 12: another compiler cuts functions up in another way")
-@pytest.mark.skipif(os.sysconf("SC_PAGE_SIZE") != 4096, reason="a page of these is as large as the library's first code")
+def ordered(test):
+    """Where the compiler, the linker and the pages are those that the order was made with."""
+    test = pytest.mark.skipif(b".text.other" not in LIBRARY.read_bytes(), reason="this linker was not told what is run first")(test)
+    test = pytest.mark.skipif(b"GCC: (Debian 12." not in LIBRARY.read_bytes(), reason="first.ld is made for gcc 12: another compiler cuts functions up in another way")(test)
+    return pytest.mark.skipif(os.sysconf("SC_PAGE_SIZE") != 4096, reason="a page of these is as large as the library's first code")(test)
+
+
+def held(code):
+    """Which of the segments are in memory, in part at least."""
+    return "".join(str(index) for index, resident in enumerate(code) if resident)
+
+
+@ordered
 @pytest.mark.parametrize("words, segments, most", [([], "0", IDLE_KIB_MAX), (["blocks"], "01", KIB_MAX), (["grows"], "012", GROWS_KIB_MAX)])
 def test_a_process_holds_the_first_code_and_one_that_allocates_what_most_run(build, words, segments, most):
     done = run(build("small.c"), *words)
@@ -33,7 +47,20 @@ def test_a_process_holds_the_first_code_and_one_that_allocates_what_most_run(bui
     if len(code) != 4:  # the first, what most run, what some run, all other
         pytest.skip("this linker has an order of its own")
     assert done.returncode == 0
-    assert "".join(str(index) for index, resident in enumerate(code) if resident) == segments, f"{code}: scripts/first_code.py makes first.ld anew"
+    assert held(code) == segments, f"{code}: scripts/first_code.py makes first.ld anew"
+    assert sum(resident for _, resident in parts) <= most, parts
+
+
+@ordered
+@pytest.mark.parametrize("words, segments, most", [([], "0", LINKED_KIB_MAX), (["elements"], "012", SLAB_KIB_MAX)])
+def test_a_process_with_a_slab_holds_no_code_of_other_allocators(build, words, segments, most):
+    program = build("small_slab.c", "-Wl,--no-as-needed", str(LINKED), f"-Wl,-rpath,{LINKED.parent}")
+    done = subprocess.run([program, *words], capture_output=True, text=True, check=True, timeout=60)
+    parts = mappings(done.stdout, LINKED)
+    code = [resident for rights, resident in parts if "x" in rights]
+    if len(code) != 5:  # the first, what programs with any allocator run, with a slab, with others, all other
+        pytest.skip("this linker has an order of its own")
+    assert held(code) == segments, f"{code}: scripts/first_code.py makes first.ld anew"
     assert sum(resident for _, resident in parts) <= most, parts
 
 
