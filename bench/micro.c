@@ -36,6 +36,8 @@ static const struct workload workloads[] = {
     {"realloc", micro_realloc, 1, "vectors that grow, small and large, in turn"},
     {"larger", micro_larger, 1, "buffers of 2 MiB that grow once"},
     {"work", micro_work, 1, "one of four buffers of 40,000 to 250,000 bytes replaced"},
+    {"level", micro_level, 1, "one of 50 buffers of 300,000 to 1,000,000 bytes replaced, every page written"},
+    {"together", micro_together, 1, "8 vectors that grow in turn, by half, to 1,000,000 bytes"},
     {"large", micro_large, 1, "64 KiB to 32 MiB, every page written"},
     {"threads", micro_threads, 8, "10,000 threads, each leaves blocks behind for others to free"},
     {"interpreter", micro_interpreter, 1, "1 to 512 bytes, 90 % die young"},

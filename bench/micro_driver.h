@@ -56,6 +56,8 @@ void micro_threads(const struct micro_config *config);
 /* micro_large.c */
 void micro_realloc(const struct micro_config *config);
 void micro_larger(const struct micro_config *config);
+void micro_level(const struct micro_config *config);
+void micro_together(const struct micro_config *config);
 void micro_work(const struct micro_config *config);
 void micro_large(const struct micro_config *config);
 /* micro_interpreter.c */

@@ -3,6 +3,8 @@
  * micro_large.c - blocks of 64 KiB to 32 MiB that come and go, and blocks that grow by realloc.
  *
  *   work      one of four buffers of 40,000 to 250,000 bytes is freed, and one as large allocated; the first and the last byte are written
+ *   level     50 buffers of 300,000 to 1,000,000 bytes, a random one replaced
+ *   together  8 vectors grow in turn, by half, to 1,000,000 bytes; then all are freed; 100 times
  *   larger    buffers of 2 MiB, all alive, each grows by half, once
  *   realloc   400 vectors by half to 64 KiB, at random in turn; then 8 buffers by 16 KiB to 4 MiB; then one by doubling to 64 MiB
  *
@@ -17,6 +19,8 @@ enum { BUFFERS = 8, BUFFER_STEP_BYTES = 16384, BUFFER_BYTES_MAX = 4 << 20, BUFFE
 enum { LARGER_COUNT = 100, LARGER_BYTES = 2 << 20 };
 enum { LARGE_SLOTS = 12, LARGE_COUNT = 1500, LARGE_LOG2_MIN = 16, LARGE_DOUBLINGS = 9 };
 enum { WORK_COUNT = 2000000 };
+enum { LEVEL_LIVE = 50, LEVEL_COUNT = 20000, LEVEL_BYTES_MIN = 300000, LEVEL_BYTES_MAX = 1000000 };
+enum { TOGETHER = 8, TOGETHER_PASSES = 100, TOGETHER_BYTES_MAX = 1000000 };
 
 /* `old_bytes` long; what is new is touched. */
 static char *grown(char *block, size_t old_bytes, size_t bytes)
@@ -131,4 +135,36 @@ void micro_large(const struct micro_config *config)
     for (size_t i = 0; i < LARGE_SLOTS; i++)
         free(slots[i]);
     micro_row(config, count);
+}
+
+void micro_level(const struct micro_config *config)
+{
+    void *slots[LEVEL_LIVE] = {0};
+    uint64_t state = 88172645463325252u;
+    size_t count = micro_count(config, LEVEL_COUNT);
+    micro_begin();
+    for (size_t i = 0; i < count; i++) {
+        uint64_t random = bench_random(&state);
+        void **slot = &slots[random % LEVEL_LIVE];
+        free(*slot);
+        *slot = micro_block(LEVEL_BYTES_MIN + (random >> 32) % (LEVEL_BYTES_MAX - LEVEL_BYTES_MIN));
+    }
+    for (size_t i = 0; i < LEVEL_LIVE; i++)
+        free(slots[i]);
+    micro_row(config, count);
+}
+
+void micro_together(const struct micro_config *config)
+{
+    size_t ops = 0, passes = micro_count(config, TOGETHER_PASSES);
+    micro_begin();
+    for (size_t pass = 0; pass < passes; pass++) {
+        char *vector[TOGETHER] = {0};
+        for (size_t old_bytes = 0, bytes = 16; bytes < TOGETHER_BYTES_MAX; old_bytes = bytes, bytes += bytes / 2)
+            for (size_t i = 0; i < TOGETHER; i++, ops++)
+                vector[i] = grown(vector[i], old_bytes, bytes);
+        for (size_t i = 0; i < TOGETHER; i++)
+            free(vector[i]);
+    }
+    micro_row(config, ops);
 }

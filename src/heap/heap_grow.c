@@ -27,9 +27,9 @@
  * Blocks that have grown this large by realloc are likely to go on; unless one as large has been freed, or nearly: such a size comes and goes, each
  * time a bit larger perhaps, and the source has its pages warm, where a mapping faults each one in anew (glibc's threshold for mmap moves likewise).
  * Above ALONE_MOST (heap_large.c) pages are moved, never copied; and below again when blocks are copied many times before their caller frees them, as
- * those that grow by small steps.
+ * those that grow by small steps, less than a quarter.
  */
-enum { COPIES_SOME = 16, COPIES_EACH = 8, GROW_MAX = 1 << 30, LEAVE_BYTES = 64 << 10, COPY_BYTES = 256 << 10, SPARE_BYTES = 1 << 20, SPARE_PART = 8 };
+enum { LONG_STEP_PART = 4, COPIES_SOME = 16, COPIES_EACH = 8, GROW_MAX = 1 << 30, LEAVE_BYTES = 64 << 10, COPY_BYTES = 256 << 10, SPARE_BYTES = 1 << 20, SPARE_PART = 8, SPARE_PART_ALONE = 16 };
 
 /* The block by other addresses, or another size, under the same header. */
 static void *moved(struct quire_heap *heap, struct heap_page *page, void *start, size_t bytes)
@@ -201,10 +201,12 @@ static void *sealed_move(struct quire_heap *heap, struct heap_page *page, size_t
 }
 
 /* Whether a block of the source had better be copied, as it grows, than mapped alone. */
-static bool is_to_be_copied(struct quire_heap *heap, size_t bytes)
+static bool is_to_be_copied(struct quire_heap *heap, size_t had, size_t bytes)
 {
     if (bytes > size_load_relaxed(&heap->alone_bytes))
         return false;
+    if (bytes - had >= had / LONG_STEP_PART)
+        return true;
     size_t copies = size_add_relaxed(&heap->copies, 1) + 1, ends = size_load_relaxed(&heap->ends);
     if (copies <= COPIES_SOME + COPIES_EACH * (ends > copies ? ends - copies : 0))
         return true;
@@ -241,14 +243,16 @@ static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size
 static bool stays(const struct heap_page *page, size_t all)
 {
     size_t had = page->span.bytes, spare = had - all;
-    return all == had || (!page->is_mapped && all < had && all >= had / 2 && (spare <= SPARE_BYTES || spare <= had / SPARE_PART));
+    if (all > had || all < had / 2)
+        return false;
+    return page->is_mapped ? spare <= had / SPARE_PART_ALONE : spare <= SPARE_BYTES || spare <= had / SPARE_PART;
 }
 
 static bool goes_alone(struct quire_heap *heap, size_t had, size_t all)
 {
     if (all < HEAP_ALONE_BYTES || !heap->own_memory || heap_is_secure(heap))
         return false;
-    return all > had ? !is_to_be_copied(heap, all) : all > size_load_relaxed(&heap->alone_bytes);
+    return all > had ? !is_to_be_copied(heap, had, all) : all > size_load_relaxed(&heap->alone_bytes);
 }
 
 /* A sampled block's last bytes are watched, and a sealed one's pages are as many as it asks for. */

@@ -26,7 +26,7 @@
 #include "pages/reaper.h"
 #include "pages/region_internal.h"
 
-enum { DISCARD_PAGES_MAX = 64, FORGET_AT_ONCE = 16, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, TURNING_PARTS = 3, LESS_PARTS = 2, WAY_PARTS = 32, WAY_BYTES = 256 << 10, AHEAD_PARTS = 128, AHEAD_BYTES = 256 << 10 };
+enum { DISCARD_PAGES_MAX = 64, FORGET_AT_ONCE = 16, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, TURNING_PARTS = 3, LESS_PARTS = 2, WAY_PARTS = 32, HIGHEST_PART = 64, LEVEL_PART = 16, WAY_BYTES = 256 << 10, AHEAD_PARTS = 128, AHEAD_BYTES = 256 << 10 };
 
 static atomic_u32 keep_all; /* 1: as much as the peak */
 static atomic_u32 has_aged;  /* 1: who helped has let idle memory age since the last tick, which is not to be another */
@@ -116,8 +116,9 @@ static void region_age(struct region *region)
 /* ---- making way ---- */
 
 /*
- * Who grows uses about as much as ever when idle memory makes way, and each page does so once.  Who uses less than half has the room, but in pieces: large
- * blocks of all sizes come and go, and what made way is faulted in again at once.  Where that was a 32nd of all, a third of all may stay idle.
+ * Who grows uses more than ever when idle memory makes way, and each page does so once, or twice.  Who does not has the room, but in pieces: large blocks of
+ * all sizes come and go, and what made way is faulted in again at once.  So what makes way is counted: where less is used than half of what once was whole,
+ * where less is than was a 16th of it, else a 64th.  Where that is a 32nd of all, a third of all may stay idle.
  */
 bool region_turns_over_locked(void)
 {
@@ -127,8 +128,8 @@ bool region_turns_over_locked(void)
 size_t region_over_locked(size_t wanted_bytes)
 {
     size_t idle = regions.sums.idle_bytes, used = regions.sums.out_bytes + regions.alone_bytes, all = used + idle;
-    bool grows = used > regions.used_bytes_most - regions.used_bytes_most / LESS_PARTS;
-    if (used > regions.used_bytes_most)
+    size_t most = regions.used_bytes_most, part = used > most ? HIGHEST_PART : used > most - most / LESS_PARTS ? LEVEL_PART : 1;
+    if (used > most)
         regions.used_bytes_most = used;
     if (all <= regions.most_bytes)
         return 0;
@@ -136,7 +137,7 @@ size_t region_over_locked(size_t wanted_bytes)
     size_t over = all - regions.most_bytes, spare = idle > kept && wanted_bytes >= WAY_BYTES ? idle - kept : 0;
     over = over < spare ? over : spare;
     regions.most_bytes = all - over;
-    regions.way_bytes += grows ? 0 : over;
+    regions.way_bytes += over / part;
     return over;
 }
 

@@ -70,7 +70,7 @@ struct regions {
     size_t alone_bytes; /* mapped by heaps, for one block each */
     size_t most_bytes;  /* that were in memory: out, idle and alone */
     size_t used_bytes_most; /* out and alone, when fresh memory was taken */
-    size_t way_bytes;   /* made way, though much less was used than once */
+    size_t way_bytes;   /* made way, and as it counts: region_over_locked() */
     struct region_stats sums;
 };
 extern struct regions regions;

@@ -8,6 +8,7 @@
 #include "os/os.h"
 #include "pages/source_internal.h"
 #include "unit/heap_growing.h"
+#include "unit/heap_inside.h"
 
 namespace {
 const size_t mib = 1 << 20;
@@ -57,6 +58,47 @@ TEST(HeapGrow, a_large_block_that_grows_by_small_steps_is_mapped_alone_after_som
     }
     EXPECT_GT(copied, 0u);
     EXPECT_LT(copied, 40u);
+    quire_heap_free(heap, p);
+}
+
+/* A mapping of its own would be faulted in anew in each round. */
+TEST(HeapGrow, blocks_that_grow_together_by_half_are_copied_once_their_size_comes_and_goes)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing grows in place";
+    Heap heap;
+    come_and_go(heap, 2 * mib);
+    for (int round = 0; round < 10; round++) {
+        std::vector<char *> blocks(12, nullptr);
+        for (size_t bytes = 100000; bytes < 3 * mib / 2; bytes += bytes / 2)
+            for (char *&block : blocks)
+                block = grow(heap, block, bytes);
+        for (char *block : blocks) {
+            ASSERT_NE(block, nullptr);
+            EXPECT_FALSE(heap_page_find(block)->is_mapped) << round;
+            quire_heap_free(heap, block);
+        }
+    }
+}
+
+TEST(HeapGrow, a_block_that_is_mapped_alone_gives_back_what_is_worth_a_call)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing grows in place";
+    Heap heap;
+    char *first = grow(heap, nullptr, mib);
+    Neighbour neighbour(first, mib);
+    char *p = grow(heap, first, 4 * mib);
+    ASSERT_TRUE(heap_page_find(p)->is_mapped);
+    size_t times = 0, held = heap_page_find(p)->span.bytes;
+    for (size_t bytes = 4 * mib; bytes > mib; bytes -= 4096) {
+        ASSERT_EQ(grow(heap, p, bytes), p);
+        const size_t now = heap_page_find(p)->span.bytes;
+        EXPECT_LE(now, bytes + bytes / 15 + os_page_bytes());
+        times += now != held;
+        held = now;
+    }
+    EXPECT_LE(times, 24u) << "of 768; a sixteenth each time";
     quire_heap_free(heap, p);
 }
 

@@ -76,6 +76,28 @@ TEST(SourceTurns, who_turns_large_memory_over_does_not_fault_it_in_again_and_aga
     });
 }
 
+/* All are as large as they were, more or less: never half of it, and hardly more than ever. */
+TEST(SourceTurns, who_stays_at_one_level_does_not_fault_it_in_again_and_again)
+{
+    in_new_process([] {
+        std::vector<quire_span> places(50);
+        uint64_t state = 88172645463325252u, discards = 0;
+        for (size_t i = 0; i < 8000; i++) {
+            if (i == 4000)
+                os_fault_set(OS_DISCARD, UINT64_MAX, false);
+            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+            quire_span &span = places[i < places.size() ? i : state % places.size()];
+            if (span.start)
+                give(span);
+            span = take(300000 + (state >> 32) % 700000);
+        }
+        discards = os_fault_set(OS_DISCARD, 0, false);
+        EXPECT_TRUE(region_turns_over_locked());
+        EXPECT_LE(discards, 20u) << "of 4,000 spans; thousands without";
+        EXPECT_LE(regions.most_bytes, regions.used_bytes_most / 2 * 3 + 8 * mib);
+    });
+}
+
 TEST(SourceTurns, who_grows_makes_way_each_time)
 {
     for (double factor : {1.25, 1.5, 2.0})
