@@ -159,7 +159,7 @@ def drop_in():
 
 
 def made(words, folder):
-    """The same, of a program that is there."""
+    """The words; where they begin with a source, a program that is made of it stands in its place."""
     source, _, arguments = words.partition(" ")
     if not source.endswith(".c"):
         return words
