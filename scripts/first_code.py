@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """first_code - which functions of the libraries every process runs, most programs, and some: src/preload/first.ld and src/first.ld are made by this.
 
-    scripts/first_code.py            after ./quire has built build/release; two minutes
+    scripts/first_code.py            after ./quire has built build/release; a minute
 
 Each function gets a breakpoint, which goes when it was met (gdb); the programs are those below, some real, some of bench and examples.
 Of the drop-in all that one of them ran is in the list, but for what threads run that live long (`cross`): of that what another program
@@ -36,7 +36,7 @@ ALLOCATORS = {
     + ["bench/slab.c --workload full --count 100000 --defrag --decay"],
     "arena": ["bench/query.c --allocator arena --rounds 10"],
     "percpu": [f"bench/percpu.c --workload {words} --allocator percpu --rounds 1 --count 20000" for words in ("objects", "add")],
-    "heap": ["examples/heap.c"],
+    "heap": ["examples/heap.c", "test/preload/programs/small_linked.c heap"],
 }
 BESIDE = {"bench/slab.c": ["bench/bench.c", "bench/slab_*.c"], "bench/query.c": ["bench/bench.c"], "bench/percpu.c": ["bench/bench.c", "bench/area_map.c", "bench/percpu_*.c"]}
 TARGETS = ("quire_objects", "quire_steer_objects", "quire_prof_objects", "quire_malloc")
